@@ -1,0 +1,50 @@
+// The bytes of llama_state_seq_get_data (sequence state version 3), as far as they must be checked
+// before the engine reads them: libllama asserts, and so ends the process, on some malformed
+// states, and takes sizes from them.
+//
+//   u32 magic 0xaf143cd8, i32 seq id of the writer, then for each cache (one; two for models with
+//   sliding-window layers: global, then window):
+//     u32 n_stream (1), u32 cell_count, cell_count x { i32 pos, u32 n_seq_id (1), i32 seq id },
+//     u32 v_trans, u32 n_layer,
+//     n_layer x { i32 type, u64 row bytes, cell_count rows }                              keys
+//     v_trans 0: n_layer x { i32 type, u64 row bytes, cell_count rows }                   values
+//     v_trans 1: n_layer x { i32 type, u32 element bytes, u32 width, width columns of cell_count }
+//   Caches without values (MLA) have no third part.
+#pragma once
+
+#include <vector>
+
+#include "kvgraft/core/bytes.h"
+#include "kvgraft/core/status.h"
+
+namespace kvgraft::engine_llama {
+
+struct LayerLayout {
+  int32_t type = 0;        // ggml_type
+  uint64_t row_bytes = 0;  // of one cell; for transposed values element bytes times width
+  uint32_t element_bytes = 0, width = 0;  // transposed values only
+  bool operator==(const LayerLayout&) const = default;
+};
+
+struct CacheLayout {
+  bool v_transposed = false;
+  std::vector<LayerLayout> keys, values;  // values may be empty
+  bool operator==(const CacheLayout&) const = default;
+};
+
+// What every image of one context looks like, whatever its number of tokens.
+struct ImageLayout {
+  std::vector<CacheLayout> caches;
+  bool operator==(const ImageLayout&) const = default;
+};
+
+// Learns the layout from an image of one token that the engine just wrote. kUnsupported when the
+// bytes do not parse as above in exactly one way.
+Result<ImageLayout> LearnLayout(ByteSpan image);
+
+// Ok when `image` holds n_tokens tokens at positions 0 .. n_tokens-1 in exactly this layout: the
+// first cache all of them, further ones (sliding windows) a run that ends with the last. Reads only
+// what it has checked; allocates nothing. kCorrupt otherwise, saying where.
+Status CheckImageBytes(ByteSpan image, const ImageLayout& layout, int32_t n_tokens);
+
+}  // namespace kvgraft::engine_llama
