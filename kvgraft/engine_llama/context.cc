@@ -51,6 +51,14 @@ class Batch {
     batch_.seq_id[i][0] = seq;
     batch_.logits[i] = output ? 1 : 0;
   }
+  // Turns further rows, from the end, into outputs until their number is a multiple of `quantum`.
+  void PadOutputs(uint32_t quantum) {
+    uint32_t n = 0;
+    for (int32_t i = 0; i < batch_.n_tokens; ++i) n += batch_.logits[i] != 0;
+    for (int32_t i = batch_.n_tokens - 1; i >= 0 && n % quantum != 0; --i) {
+      if (batch_.logits[i] == 0) batch_.logits[i] = 1, ++n;
+    }
+  }
   const llama_batch& get() const { return batch_; }
 
  private:
@@ -174,6 +182,9 @@ Status LlamaContext::DecodeChunk(std::span<const Token> tokens, size_t first_out
     for (uint32_t i = 0; rest != 0 && i < q - rest; ++i) {
       batch_.Add(PaddingToken(i), static_cast<Pos>(i), kScratch, false);
     }
+    // The last layer and the output head run on the rows with outputs alone, so their number
+    // decides on kernels like the number of rows does (seen with F32 weights: 1 row and 8 differ).
+    if (first_output < tokens.size()) batch_.PadOutputs(q);
   }
   KVG_RETURN(RunBatch());
   n_past_ += static_cast<Pos>(tokens.size());
@@ -392,7 +403,8 @@ llama_context_params MakeParams(const ContextOptions& o) {
   params.n_ctx = o.n_ctx + kSpareCells;
   params.n_batch = params.n_ubatch = o.n_ubatch;
   params.n_seq_max = 2;
-  params.n_outputs_max = std::min(o.n_ubatch, kMaxOutputs);
+  params.n_outputs_max =
+      std::min(o.n_ubatch, (kMaxOutputs + o.row_quantum - 1) / o.row_quantum * o.row_quantum);
   params.n_threads = params.n_threads_batch = static_cast<int32_t>(o.n_threads);
   params.flash_attn_type = o.attention == Attention::kOn ? LLAMA_FLASH_ATTN_TYPE_ENABLED
                                                          : LLAMA_FLASH_ATTN_TYPE_DISABLED;
