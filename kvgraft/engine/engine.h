@@ -109,7 +109,8 @@ class Context {
   virtual Status Decode(std::span<const Token> tokens, Schedule schedule, size_t n_logits,
                         Logits* logits, const Progress& progress = {}) = 0;
 
-  // The engine's own bytes of the live sequence, opaque: valid for an equal StateIdentity only.
+  // The engine's own bytes of the live sequence, opaque: valid for an equal StateIdentity only. An
+  // empty sequence has an image too, which LoadImage does not take.
   virtual Result<size_t> ImageBytes() = 0;
   virtual Status SaveImage(MutableByteSpan out) = 0;  // out.size() == ImageBytes()
   // Ok when `image` is a well-formed state of n_tokens tokens at positions 0 .. n_tokens-1 that

@@ -279,7 +279,6 @@ Status LlamaContext::Truncate(Pos n) {
 
 Result<size_t> LlamaContext::ImageBytes() {
   KVG_RETURN(layout_status_);
-  if (n_past_ == 0) return Status(Code::kInvalidArgument, "state image: the sequence is empty");
   const size_t bytes = llama_state_seq_get_size(context_.get(), kLive);
   if (bytes == 0) return Status(Code::kInternal, "libllama gave no state size: " + TakeLastLog());
   return bytes;
