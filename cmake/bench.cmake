@@ -1,0 +1,10 @@
+# bench/x.cc is a Google Benchmark program build/bin/x, linked with every module but the command line.
+file(GLOB bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cc)
+set(bench_modules ${KVGRAFT_MODULES})
+list(REMOVE_ITEM bench_modules cli)
+list(TRANSFORM bench_modules PREPEND kvgraft_)
+foreach(source IN LISTS bench_sources)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE ${bench_modules} benchmark::benchmark)
+endforeach()

@@ -1,0 +1,94 @@
+#include "kvgraft/app/doctor.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "kvgraft/app/models.h"
+#include "kvgraft/core/file.h"
+
+namespace kvgraft::app {
+namespace {
+
+void CheckStore(Runtime& runtime, DoctorReport* report) {
+  auto store = runtime.OpenStore(/*evict=*/false);
+  report->checks.push_back(
+      {"store opens", store.ok(), store.ok() ? report->store_root : store.status().message()});
+  if (!store.ok()) return;
+  report->store_warnings = (*store)->warnings();
+  auto entries = (*store)->List();
+  auto used = (*store)->UsedBytes();
+  report->checks.push_back({"store lists", entries.ok() && used.ok(),
+                            !entries.ok() ? entries.status().message()
+                            : !used.ok()  ? used.status().message()
+                                          : std::to_string(entries->size()) + " artifacts"});
+  if (entries.ok()) report->store_entries = entries->size();
+  if (used.ok()) report->store_bytes = *used;
+
+  struct stat info = {};
+  const bool found = stat(report->store_root.c_str(), &info) == 0;
+  const bool is_private = found && (info.st_mode & 077) == 0;
+  report->checks.push_back({"store is private", is_private,
+                            is_private ? "mode 0700" : "others can read the folder: chmod 700"});
+  struct statvfs disk = {};
+  if (statvfs(report->store_root.c_str(), &disk) == 0) {
+    report->disk_free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
+    const bool room = report->disk_free_bytes > report->free_floor_bytes;
+    report->checks.push_back({"disk has room", room,
+                              FormatBytes(report->disk_free_bytes) + " free, " +
+                                  FormatBytes(report->free_floor_bytes) + " are to stay free"});
+  }
+  const bool within = report->budget_bytes == 0 || report->store_bytes <= report->budget_bytes;
+  report->checks.push_back({"store is within its budget", within,
+                            FormatBytes(report->store_bytes) + " of " +
+                                (report->budget_bytes == 0 ? std::string("no limit")
+                                                           : FormatBytes(report->budget_bytes))});
+}
+
+void CheckCache(DoctorReport* report) {
+  Status status = MakePrivateDirs(report->cache_dir);
+  if (status.ok()) status = WriteFileAtomic(JoinPath(report->cache_dir, ".doctor"), "ok\n");
+  report->checks.push_back({"cache folder is writable", status.ok(),
+                            status.ok() ? report->cache_dir : status.message()});
+}
+
+}  // namespace
+
+bool DoctorReport::ok() const {
+  return std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.ok; });
+}
+
+Result<DoctorReport> RunDoctorReport(Runtime& runtime, bool exhaustive) {
+  const Config& config = runtime.config();
+  DoctorReport report;
+  report.engine = GetEngineInfo();
+  report.threads = config.n_threads;
+  report.store_root = config.store_root;
+  report.cache_dir = config.cache_dir;
+  report.models_dir = config.models_dir;
+  report.budget_bytes = config.budget_bytes;
+  report.free_floor_bytes = config.free_floor_bytes;
+  CheckStore(runtime, &report);
+  CheckCache(&report);
+  if (config.model.empty()) return report;
+
+  KVG_ASSIGN(engine::Model * model, runtime.OpenModel());
+  report.model = model->info();
+  KVG_ASSIGN(session::ExactProfile profile, exhaustive ? runtime.RunSelfTest() : runtime.Profile());
+  report.profile = profile;
+  if (!profile.key.empty()) {
+    report.profile_path = JoinPath(runtime.ProfileDir(), profile.key + ".json");
+  }
+  report.checks.push_back(
+      {"a configuration is exact", profile.holds,
+       profile.holds ? std::string("attention ") +
+                           (profile.attention == engine::Attention::kOn ? "flash" : "plain") +
+                           ", rows by " + std::to_string(profile.row_quantum)
+                     : "none of those tried: states restore, but are not proven bit-exact"});
+  return report;
+}
+
+}  // namespace kvgraft::app

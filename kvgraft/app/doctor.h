@@ -1,0 +1,38 @@
+// `doctor`: engine, processor, store and, with a model, the self-test, as one report.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvgraft/app/runtime.h"
+
+namespace kvgraft::app {
+
+struct Check {
+  std::string name;  // "store opens"
+  bool ok = false;
+  std::string detail;  // what was found, or what to do
+};
+
+struct DoctorReport {
+  EngineInfo engine;
+  uint32_t threads = 0;
+  std::string store_root, cache_dir, models_dir;
+  uint64_t store_entries = 0, store_bytes = 0, disk_free_bytes = 0;
+  uint64_t budget_bytes = 0, free_floor_bytes = 0;
+  std::vector<std::string> store_warnings;
+  std::vector<Check> checks;
+  // With a model:
+  std::optional<engine::ModelInfo> model;
+  std::optional<session::ExactProfile> profile;
+  std::string profile_path;
+  bool ok() const;
+};
+
+// A check that fails is part of the report, not an error. `exhaustive`: run the self-test over
+// every configuration, instead of showing the kept result (or running it if there is none).
+Result<DoctorReport> RunDoctorReport(Runtime& runtime, bool exhaustive);
+
+}  // namespace kvgraft::app
