@@ -7,6 +7,9 @@ set(KVGRAFT_EXTERNAL_engine_llama llama)
 set(KVGRAFT_EXTERNAL_cli CLI11::CLI11)
 
 set(KVGRAFT_WARNINGS -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+# The command line is glue over a large header library: nothing in it is worth -O3, and without it
+# it compiles in two thirds of the time.
+set(KVGRAFT_OPTIONS_cli $<$<CONFIG:Release>:-O1>)
 set(KVGRAFT_MODULES "")
 file(STRINGS ${PROJECT_SOURCE_DIR}/layers.txt layer_lines REGEX "^[a-z]")
 set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS layers.txt)
@@ -22,7 +25,7 @@ foreach(line IN LISTS layer_lines)
   if(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
-    target_compile_options(${target} PRIVATE ${KVGRAFT_WARNINGS})
+    target_compile_options(${target} PRIVATE ${KVGRAFT_WARNINGS} ${KVGRAFT_OPTIONS_${module}})
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)

@@ -8,7 +8,8 @@ set(test_modules ${KVGRAFT_MODULES})
 list(TRANSFORM test_modules PREPEND kvgraft_)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(test_environment KVGRAFT_PROGRAM=${PROJECT_BINARY_DIR}/bin/kvgraft KVGRAFT_SOURCE_DIR=${PROJECT_SOURCE_DIR}
-    KVGRAFT_BINARY_DIR=${PROJECT_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1)
+    KVGRAFT_BINARY_DIR=${PROJECT_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1
+    OMP_WAIT_POLICY=passive)  # tests run side by side: waiting threads must not spin
 
 # Tiny models with random weights, one for each kind of state: build/tiny/tiny-<kind>.gguf.
 set(tiny_script ${PROJECT_SOURCE_DIR}/tests/models/tiny_gguf.py)

@@ -25,6 +25,22 @@ Status CheckOptions(const AskOptions& options) {
   return session::CheckSampling(options.generate.sampling);
 }
 
+// Refuses another model or configuration before anything that takes long (the self-test of a model
+// that is new here) or that fails for another reason (a context too small). Where the attention
+// mode is still open, the artifact's is assumed.
+Status CheckIdentityEarly(Runtime& runtime, const artifact::Reader& artifact) {
+  KVG_ASSIGN(engine::Model * model, runtime.OpenModel());
+  engine::ContextOptions options = runtime.SelfTestOptions().context;
+  options.n_ctx = 256;
+  if (options.attention == engine::Attention::kAuto) {
+    options.attention = artifact.manifest().schedule.attention == "flash" ? engine::Attention::kOn
+                                                                          : engine::Attention::kOff;
+  }
+  auto context = model->NewContext(options);
+  if (!context.ok()) return Status::Ok();  // the context that is really wanted says it better
+  return CheckCompat(artifact.manifest().identity, (*context)->identity());
+}
+
 }  // namespace
 
 Result<OpenedArtifact> OpenRef(Runtime& runtime, const std::string& ref) {
@@ -37,20 +53,12 @@ Result<OpenedArtifact> OpenRef(Runtime& runtime, const std::string& ref) {
 Result<std::unique_ptr<engine::Context>> NewContextFor(Runtime& runtime,
                                                        const artifact::Reader* artifact,
                                                        uint64_t needed, uint64_t least) {
-  auto context = runtime.NewContext(needed, least);
-  if (context.ok()) {
-    if (artifact != nullptr) {
-      KVG_RETURN(CheckCompat(artifact->manifest().identity, (*context)->identity()));
-    }
-    return context;
+  if (artifact != nullptr) KVG_RETURN(CheckIdentityEarly(runtime, *artifact));
+  KVG_ASSIGN(std::unique_ptr<engine::Context> context, runtime.NewContext(needed, least));
+  if (artifact != nullptr) {
+    KVG_RETURN(CheckCompat(artifact->manifest().identity, context->identity()));
   }
-  if (artifact != nullptr && context.status().code() == Code::kExhausted) {
-    KVG_ASSIGN(engine::Model * model, runtime.OpenModel());
-    KVG_ASSIGN(engine::ContextOptions small, runtime.ContextFor(256));
-    auto probe = model->NewContext(small);
-    if (probe.ok()) KVG_RETURN(CheckCompat(artifact->manifest().identity, (*probe)->identity()));
-  }
-  return context.status();
+  return context;
 }
 
 Result<session::Grafted> GraftInto(Runtime& runtime, engine::Context& context,

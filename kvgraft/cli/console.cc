@@ -128,7 +128,7 @@ bool Console::ShowProgress(std::string_view stage, size_t done, size_t total) {
     EndProgress();
     stage_ = std::string(stage);
     stage_start_ = last_shown_ = now;
-    first_done_ = done;
+    first_done_ = last_done_ = done;
   }
   if (err_terminal_) {
     // The first tenths of a second stay silent: most stages are over by then.
@@ -136,10 +136,11 @@ bool Console::ShowProgress(std::string_view stage, size_t done, size_t total) {
       DrawBar(now, done, total);
       last_shown_ = now;
     }
-  } else if (now - last_shown_ >= kPlainInterval && done < total) {
+  } else if (now - last_shown_ >= kPlainInterval && done != last_done_ && done < total) {
     std::fprintf(stderr, "%s: %s of %s\n", stage_.c_str(), FormatCount(done).c_str(),
                  FormatCount(total).c_str());
     last_shown_ = now;
+    last_done_ = done;
   }
   if (done >= total) EndProgress();
   return !Interrupted();

@@ -57,7 +57,7 @@ class Console {
   bool out_terminal_ = false, err_terminal_ = false, out_colour_ = false, err_colour_ = false;
   std::string stage_;
   double stage_start_ = 0, last_shown_ = 0;
-  size_t first_done_ = 0;
+  size_t first_done_ = 0, last_done_ = 0;
   bool bar_open_ = false;
 };
 

@@ -38,7 +38,7 @@ class CliTest(unittest.TestCase):
                "XDG_DATA_HOME": os.path.join(self.home, "data"),
                "XDG_CACHE_HOME": os.path.join(self.home, "cache"),
                "KVGRAFT_FREE_FLOOR": "0"}
-        for name in ("LD_LIBRARY_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS"):
+        for name in ("LD_LIBRARY_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "OMP_WAIT_POLICY"):
             if name in os.environ:
                 env[name] = os.environ[name]
         env.update(more)
