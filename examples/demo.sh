@@ -26,19 +26,17 @@ fi
 
 step() { printf '\n%s\n' "$*"; }
 
-# The manual ends with questions and answers, and the question is put in the same form (--raw, no
-# chat template): a model of 135 million parameters answers best so.
 ask() {
   local said
-  said=$(kvgraft ask -m "$model" --graft manual -n 40 --stop $'\n' --json "**$1**")
-  printf '   Q: %s\n   A: %s\n' "$1" "$(field answer <<<"$said" | sed 's/^ *//')"
+  said=$(kvgraft ask -m "$model" --graft manual -n 40 --json "$1")
+  printf '   Q: %s\n   A: %s\n' "$1" "$(field answer <<<"$said")"
   printf '   %s tokens reused, %s computed; state restored in %s ms; first token after %s ms; tier: %s\n' \
     "$(field tokens_reused <<<"$said")" "$(field tokens_computed <<<"$said")" \
     "$(field restore_ms <<<"$said")" "$(field first_token_ms <<<"$said")" "$(field tier <<<"$said")"
 }
 
 step "1. Capture: the model reads the manual of a tide clock, once."
-captured=$(kvgraft capture -m "$model" --raw --name manual --json "$here/demo/document.md")
+captured=$(kvgraft capture -m "$model" --name manual --json "$here/demo/document.md")
 id=$(field id <<<"$captured")
 printf '   %s tokens read in %s ms; kept as %s... (%s MB, stored in %s ms)\n' \
   "$(field tokens <<<"$captured")" "$(field prefill_ms <<<"$captured")" "${id:0:12}" \

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Environment Variables(std::map<std::string, std::string> values) {
-  values.emplace("HOME", "/home/ane");
+  values.emplace("HOME", "/users/ane");
   return [values](const std::string& name) -> std::optional<std::string> {
     const auto found = values.find(name);
     if (found == values.end()) return std::nullopt;
@@ -43,9 +43,9 @@ TEST(ParseBytes, RefusesWhatIsNoSize) {
 TEST(Config, PathsFollowFlagThenVariableThenXdgThenHome) {
   auto config = MakeConfig({}, Variables({}));
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config->store_root, "/home/ane/.local/share/kvgraft/store");
-  EXPECT_EQ(config->models_dir, "/home/ane/.local/share/kvgraft/models");
-  EXPECT_EQ(config->cache_dir, "/home/ane/.cache/kvgraft");
+  EXPECT_EQ(config->store_root, "/users/ane/.local/share/kvgraft/store");
+  EXPECT_EQ(config->models_dir, "/users/ane/.local/share/kvgraft/models");
+  EXPECT_EQ(config->cache_dir, "/users/ane/.cache/kvgraft");
 
   std::map<std::string, std::string> variables = {{"XDG_DATA_HOME", "/d"},
                                                   {"XDG_CACHE_HOME", "/c"}};
@@ -53,7 +53,7 @@ TEST(Config, PathsFollowFlagThenVariableThenXdgThenHome) {
   EXPECT_EQ(MakeConfig({}, Variables(variables))->cache_dir, "/c/kvgraft");
   // The XDG rule: relative paths there are ignored.
   EXPECT_EQ(MakeConfig({}, Variables({{"XDG_DATA_HOME", "d"}}))->store_root,
-            "/home/ane/.local/share/kvgraft/store");
+            "/users/ane/.local/share/kvgraft/store");
 
   variables["KVGRAFT_STORE"] = "/s";
   EXPECT_EQ(MakeConfig({}, Variables(variables))->store_root, "/s");
