@@ -53,6 +53,17 @@ std::string MetaValue(const llama_model* model, const std::string& key);
 // ggml type by name ("f16", "q8_0", ...); kInvalidArgument lists the names.
 Result<ggml_type> ParseCacheType(const std::string& name);
 
+// Rows with logits in one physical batch; more are spread over several batches. Bounds the output
+// buffer (n_vocab floats a row).
+inline constexpr uint32_t kMaxOutputs = 64;
+// Cells beyond n_ctx for padding rows and for RunUnrelatedTraffic.
+inline constexpr uint32_t kSpareCells = 256;
+
+// Fills in what is 0 or kAuto; kInvalidArgument for what cannot be.
+Status ResolveOptions(const engine::ModelInfo& info, engine::ContextOptions* options);
+// libllama's parameters for resolved options: a live and a scratch sequence in one unified cache.
+llama_context_params MakeParams(const engine::ContextOptions& options);
+
 // Compat and build fields of a context with these resolved options.
 StateIdentity BuildIdentity(const ModelState& state, const engine::ContextOptions& options,
                             const llama_context* context);
