@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 
@@ -23,6 +24,7 @@ class TempDir {
  public:
   static Result<std::unique_ptr<TempDir>> Make(const std::string& parent) {
     KVG_RETURN(MakePrivateDirs(parent));
+    RemoveOld(parent);
     std::string path = JoinPath(parent, "prove-XXXXXX");
     if (mkdtemp(path.data()) == nullptr) {
       return Status(Code::kIo, "cannot make a folder in " + parent + ": " + std::strerror(errno));
@@ -38,6 +40,17 @@ class TempDir {
   const std::string& path() const { return path_; }
 
  private:
+  // What a killed process left behind.
+  static void RemoveOld(const std::string& parent) {
+    std::error_code error;
+    const auto before = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24);
+    for (const auto& entry : std::filesystem::directory_iterator(parent, error)) {
+      const bool ours = entry.path().filename().string().rfind("prove-", 0) == 0;
+      if (!ours || !entry.is_directory(error) || entry.last_write_time(error) > before) continue;
+      std::filesystem::remove_all(entry.path(), error);
+    }
+  }
+
   std::string path_;
 };
 

@@ -1,6 +1,7 @@
 #include "kvgraft/cli/console.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,11 +19,20 @@ constexpr double kPlainInterval = 2.0;  // seconds
 constexpr double kBarInterval = 0.1;
 constexpr int kBarCells = 24;
 
-volatile sig_atomic_t g_interrupted = 0;  // written by the signal handler, which has no other way
+// Written by the signal handler, which has no other way.
+volatile sig_atomic_t g_interrupted = 0;
+volatile time_t g_interrupted_at = 0;
 
+// A second signal ends the process at once; but timeout(1) sends the first one twice.
 void OnSignal(int) {
-  if (g_interrupted != 0) _exit(130);
-  g_interrupted = 1;
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (g_interrupted == 0) {
+    g_interrupted = 1;
+    g_interrupted_at = now.tv_sec;
+  } else if (now.tv_sec - g_interrupted_at >= 2) {
+    _exit(130);
+  }
 }
 
 double Now() {

@@ -16,7 +16,8 @@ namespace kvgraft::cli {
 
 using Json = nlohmann::ordered_json;
 
-// Set by SIGINT and SIGTERM; a second signal ends the process at once with 130.
+// Set by SIGINT and SIGTERM; a second signal, some seconds later, ends the process at once with
+// 130.
 void InstallInterruptHandler();
 bool Interrupted();
 void ClearInterrupt();

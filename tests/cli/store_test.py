@@ -166,6 +166,7 @@ class Processes(CliTest):
         process = self.start("capture", *TOY, "--raw", "-c", 13000, path)
         time.sleep(after)
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)  # timeout(1) signals twice
         out, err = process.communicate(timeout=300)
         return process.returncode, out, err
 
