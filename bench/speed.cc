@@ -5,7 +5,8 @@
 //   exact generation : fast generation, on text that repeats itself and on text that does not
 //   peak memory of a graft : the artifact's size
 // Usage: speed [MODEL.gguf] [--quick] [--out FOLDER]. Default: smollm2-135m where
-// `kvgraft models pull` puts it. Writes FOLDER/speed.json and FOLDER/speed.md.
+// `kvgraft models pull` puts it. Writes FOLDER/speed.json and FOLDER/speed.md; FOLDER is
+// bench/results when run from the project's root.
 #include <llama.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -377,7 +378,8 @@ void Bench::Write(const std::string& command) {
 }
 
 int Main(int argc, char** argv) {
-  std::string model, out, command = "./dev bench speed";
+  std::string model, out = std::filesystem::is_directory("bench/results") ? "bench/results" : "";
+  std::string command = "./dev bench speed";
   bool quick = false;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
