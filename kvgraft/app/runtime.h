@@ -19,8 +19,7 @@
 namespace kvgraft::app {
 
 // "toy", "toy:SEED" or "toy:SEED,window=64,quantum=8,build=x,fail_load,fail_decode=N,no_template,
-// pooled": the built-in
-// test model (HACKING.md). kInvalidArgument for anything else.
+// pooled": the built-in test model (HACKING.md). kInvalidArgument for anything else.
 Result<engine::ToyOptions> ParseToy(const std::string& model);
 
 struct EngineInfo {

@@ -89,8 +89,7 @@ struct GraftOptions {
 //   exact                the self-test holds for the capture and here, and either all build fields
 //                        are equal or the probe has reproduced the recorded logits
 //   exact-build-differs  the state is bit for bit what was captured; continuations are not proven
-//   to
-//                        have the bits of a cold run here (another build, or the probe differs)
+//                        to have the bits of a cold run here (another build, or the probe differs)
 //   restored             the state is bit for bit what was captured, but a cold run is not known to
 //                        give the same bits: no row quantum was found, or the self-test did not run
 struct Grafted {
