@@ -9,14 +9,14 @@
 
 #include "kvgraft/artifact/artifact.h"
 #include "kvgraft/core/hash.h"
+#include "kvgraft/core/random.h"
 #include "kvgraft/session/draft.h"
-#include "kvgraft/session/random.h"
 
 namespace kvgraft {
 namespace {
 
 std::vector<uint8_t> RandomBytes(size_t n) {
-  session::Random random(1);
+  Random random(1);
   std::vector<uint8_t> bytes(n);
   for (size_t i = 0; i + 8 <= n; i += 8) {
     const uint64_t v = random.Next();
@@ -88,7 +88,7 @@ void HashSha256(benchmark::State& state) {
 BENCHMARK(HashSha256)->Unit(benchmark::kMillisecond);
 
 void FindDraftInHistory(benchmark::State& state) {
-  session::Random random(2);
+  Random random(2);
   std::vector<engine::Token> history(static_cast<size_t>(state.range(0)));
   for (engine::Token& t : history) t = static_cast<engine::Token>(random.Between(0, 999));
   for (auto _ : state) benchmark::DoNotOptimize(session::FindDraft(history, 7));

@@ -25,9 +25,11 @@
 #include <vector>
 
 #include "kvgraft/artifact/artifact.h"
+#include "kvgraft/core/random.h"
 #include "kvgraft/engine_llama/engine_llama.h"
 #include "kvgraft/eval/corpus.h"
 #include "kvgraft/session/capture.h"
+#include "kvgraft/session/doctor.h"
 #include "kvgraft/session/generate.h"
 
 namespace kvgraft {
@@ -87,6 +89,10 @@ class Bench {
   Bench(std::string model_path, std::string out, bool quick)
       : path_(std::move(model_path)), out_(std::move(out)), quick_(quick) {
     model_ = Take(engine_llama::LoadModel({.path = path_}));
+    session::DoctorOptions self_test;
+    self_test.context.attention = engine::Attention::kOff;
+    row_quantum_ = Take(session::RunDoctor(*model_, self_test)).row_quantum;
+    json_["row_quantum"] = row_quantum_;
   }
 
   void Graft1500();
@@ -97,7 +103,7 @@ class Bench {
 
  private:
   std::vector<Token> Text(size_t n, uint64_t seed = 5) {
-    session::Random random(seed);
+    Random random(seed);
     eval::Corpus corpus;
     std::vector<Token> tokens = Take(model_->Tokenize(corpus.Draw(random, n * 8), true, false));
     // Longer than the built-in text: it comes again, behind other text. Speed does not depend on
@@ -115,7 +121,7 @@ class Bench {
     ContextOptions options;
     options.n_ctx = n_ctx;
     options.attention = attention;
-    options.row_quantum = attention == engine::Attention::kOn ? 64 : 8;
+    options.row_quantum = attention == engine::Attention::kOn ? 64 : row_quantum_;
     return Take(model_->NewContext(options));
   }
   // Captures and writes a .kvg file; returns its path.
@@ -136,6 +142,7 @@ class Bench {
   std::string folder_ = std::filesystem::temp_directory_path().string();
   bool quick_;
   std::unique_ptr<Model> model_;
+  uint32_t row_quantum_ = 8;  // of plain attention, by the self-test
   std::vector<Row> rows_;
   nlohmann::json json_ = nlohmann::json::object();
 };
@@ -360,7 +367,7 @@ void Bench::Write(const std::string& command) {
       "# Speed\n\nCommand: `" + command + "`, " + date + ", commit " +
       json_["commit"].get<std::string>() + ", " + cpu + ", " +
       std::to_string(std::thread::hardware_concurrency()) + " cores, libllama " + version.version +
-      ", " + model_->info().description +
+      ", " + model_->info().description + ", rows by " + std::to_string(row_quantum_) +
       ". Medians; every figure and its baseline are from the same run.\n\n"
       "| what | figure | baseline | ratio | target | met |\n|---|---|---|---|---|---|\n";
   for (const Row& r : rows_) {

@@ -11,7 +11,9 @@
 #include "kvgraft/app/capture.h"
 #include "kvgraft/app/document.h"
 #include "kvgraft/app/process.h"
+#include "kvgraft/app/proof_file.h"
 #include "kvgraft/core/file.h"
+#include "kvgraft/core/hash.h"
 #include "kvgraft/eval/restore_request.h"
 
 namespace kvgraft::app {
@@ -71,6 +73,23 @@ Result<std::string> RestoreElsewhere(const std::vector<std::string>& model_args,
   return result.output;
 }
 
+ProofSettings SettingsOf(const ProveOptions& options, const eval::ProveOptions& prove,
+                         const session::ExactProfile& profile) {
+  ProofSettings settings;
+  settings.profile = profile.key;
+  settings.attention = prove.context.attention == engine::Attention::kOn ? "flash" : "plain";
+  settings.row_quantum = prove.context.row_quantum;
+  settings.seed = options.seed;
+  settings.max_tokens = options.max_tokens;
+  if (!prove.texts.empty()) {
+    std::string hashes;
+    for (const std::string& text : prove.texts) hashes += Sha256Hex(text);
+    settings.texts = Sha256Hex(hashes);
+  }
+  settings.other_process = options.other_process;
+  return settings;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> ReadTexts(const std::string& dir) {
@@ -113,6 +132,18 @@ Result<ProveOutcome> RunProve(Runtime& runtime, const ProveOptions& options,
   prove.seed = options.seed;
   prove.max_tokens = options.max_tokens;
   prove.min_tokens = std::min(prove.min_tokens, options.max_tokens);
+  const ProofSettings settings = SettingsOf(options, prove, outcome.profile);
+  if (options.resume && FileExists(options.out)) {
+    KVG_RETURN(ReadProof(options.out, settings, &outcome));
+    if (outcome.report.samples.size() > options.samples) {
+      return Status(Code::kMismatch, options.out + ": has " +
+                                         std::to_string(outcome.report.samples.size()) +
+                                         " samples, more than the " +
+                                         std::to_string(options.samples) + " asked for");
+    }
+  }
+  prove.first_sample = static_cast<uint32_t>(outcome.report.samples.size());
+  const double before_ms = outcome.total_ms;
   std::unique_ptr<TempDir> temp;
   if (options.other_process) {
     KVG_ASSIGN(temp, TempDir::Make(runtime.config().cache_dir));
@@ -121,8 +152,20 @@ Result<ProveOutcome> RunProve(Runtime& runtime, const ProveOptions& options,
       return RestoreElsewhere(options.model_args, request);
     };
   }
-  KVG_ASSIGN(outcome.report, eval::Prove(*model, prove, on_sample));
-  outcome.total_ms = NowMs() - start;
+  Status written;
+  const auto keep = [&](const eval::ProveSample& sample, size_t done, size_t total) {
+    outcome.report.samples.push_back(sample);
+    outcome.total_ms = before_ms + NowMs() - start;
+    if (!options.out.empty()) written = WriteProof(options.out, options.model, settings, outcome);
+    return written.ok() && on_sample(sample, done, total);
+  };
+  KVG_ASSIGN(const eval::ProveReport report, eval::Prove(*model, prove, keep));
+  KVG_RETURN(written);
+  outcome.report.new_process_skipped += report.new_process_skipped;
+  outcome.total_ms = before_ms + NowMs() - start;
+  if (!options.out.empty()) {
+    KVG_RETURN(WriteProof(options.out, options.model, settings, outcome));
+  }
   return outcome;
 }
 

@@ -18,6 +18,11 @@ struct ProveOptions {
   std::string texts_dir;  // further texts; empty: the built-in corpus alone
   bool other_process = true;
   std::vector<std::string> model_args;  // -m and the other flags of the model, for the child
+  // All figures of every sample, written after each (proof_file.h); empty: nowhere. `resume` goes
+  // on with the samples that the file has, if it is there.
+  std::string out;
+  bool resume = false;
+  std::string model;  // as the user named it, for the file
 };
 
 struct ProveOutcome {

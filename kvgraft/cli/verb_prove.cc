@@ -1,18 +1,15 @@
 // kvgraft prove, and the hidden prove-restore that its new-process arm runs.
-#include <ctime>
+#include <nlohmann/json.hpp>
 
 #include "kvgraft/app/document.h"
-#include "kvgraft/app/prove.h"
-#include "kvgraft/app/version.h"
+#include "kvgraft/app/proof_file.h"
 #include "kvgraft/cli/shell.h"
-#include "kvgraft/core/file.h"
 
 namespace kvgraft::cli {
 namespace {
 
 struct ProveFlags {
   app::ProveOptions options;
-  std::string out;
   bool same_process = false;
 };
 
@@ -34,52 +31,15 @@ std::vector<std::string> ModelArgs(const app::Flags& flags) {
   return args;
 }
 
-// NaN and infinity have no place in JSON.
-Json Number(double value) { return value - value == 0 ? Json(value) : Json(nullptr); }
-
-Json SummaryJson(const app::ProveOutcome& outcome) {
-  const eval::ProveReport& report = outcome.report;
-  Json json;
-  json["samples"] = report.samples.size();
-  json["identical"] = report.n_identical();
-  json["kl_max"] = Number(report.kl_max());
-  json["max_abs_logit_diff"] = Number(report.max_abs_logit_diff());
-  json["ordinary_max_abs_logit_diff"] = Number(report.ordinary_max_abs_logit_diff());
-  json["new_process_skipped"] = report.new_process_skipped;
-  json["attention"] = outcome.context.attention == engine::Attention::kOn ? "flash" : "plain";
-  json["row_quantum"] = outcome.context.row_quantum;
-  json["self_test_holds"] = outcome.profile.holds;
-  json["total_ms"] = outcome.total_ms;
-  return json;
-}
-
-Status WriteRows(const Shell& shell, const ProveFlags& flags, const app::ProveOutcome& outcome) {
-  char date[32];
-  const std::time_t now = std::time(nullptr);
-  std::tm utc = {};
-  gmtime_r(&now, &utc);
-  std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  const auto engine = app::GetEngineInfo();
-  Json json = SummaryJson(outcome);
-  json["seed"] = flags.options.seed;
-  json["model"] = shell.flags.model ? Json(*shell.flags.model) : Json(nullptr);
-  json["date"] = date;
-  json["producer"] = app::kProducer;
-  json["engine"] = {
-      {"version", engine.version}, {"ggml", engine.ggml}, {"cpu_features", engine.cpu_features}};
-  json["rows"] = Json::array();
-  for (const auto& sample : outcome.report.samples) {
-    json["rows"].push_back(Json::parse(eval::SampleToJson(sample)));
-  }
-  return WriteFileAtomic(flags.out,
-                         json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
 Status RunVerb(Shell& shell, ProveFlags& flags) {
   flags.options.other_process = !flags.same_process;
   flags.options.model_args = ModelArgs(shell.flags);
+  flags.options.model = shell.flags.model.value_or("");
   if (flags.options.samples == 0) {
     return Status(Code::kInvalidArgument, "prove: --samples must be 1 or more");
+  }
+  if (flags.options.resume && flags.options.out.empty()) {
+    return Status(Code::kInvalidArgument, "prove: --resume needs the --out that it goes on with");
   }
   KVG_ASSIGN(std::unique_ptr<app::Runtime> runtime, shell.MakeRuntime());
   bool stopped = false;
@@ -93,11 +53,15 @@ Status RunVerb(Shell& shell, ProveFlags& flags) {
         return !stopped;
       });
   if (!outcome.ok()) return outcome.status().Annotate("prove");
-  if (!flags.out.empty()) KVG_RETURN(WriteRows(shell, flags, *outcome));
-  if (stopped) return Status(Code::kCancelled, "prove: interrupted");
+  if (stopped) {
+    return Status(Code::kCancelled,
+                  flags.options.out.empty()
+                      ? "prove: interrupted"
+                      : "prove: interrupted; --resume goes on with " + flags.options.out);
+  }
   const eval::ProveReport& report = outcome->report;
   if (shell.console.json) {
-    shell.console.PrintJson(SummaryJson(*outcome));
+    shell.console.PrintJson(app::ProofSummary(*outcome));
   } else {
     char line[256];
     std::snprintf(line, sizeof(line),
@@ -134,8 +98,9 @@ void AddProveVerbs(Shell& shell) {
       ->type_name("N");
   verb->add_option("--texts", flags->options.texts_dir, "folder with further natural text")
       ->type_name("DIR");
-  verb->add_option("--out", flags->out, "write all figures of every sample here, as JSON")
+  verb->add_option("--out", flags->options.out, "write all figures of every sample here, as JSON")
       ->type_name("FILE");
+  verb->add_flag("--resume", flags->options.resume, "go on with the samples that --out has");
   verb->add_flag("--same-process", flags->same_process, "leave out restores in another process");
   AddModelFlags(verb, shell);
   verb->callback(

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kvgraft/core/random.h"
 #include "kvgraft/engine_llama/internal.h"
 
 namespace kvgraft::engine_llama {
@@ -19,13 +20,6 @@ using engine::Token;
 
 constexpr llama_seq_id kLive = 0;
 constexpr llama_seq_id kScratch = 1;
-
-uint64_t NextRandom(uint64_t& state) {  // SplitMix64 (Steele, Lea, Flood 2014)
-  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
 
 // Owns a llama_batch of fixed capacity.
 class Batch {
@@ -92,7 +86,9 @@ class LlamaContext : public engine::Context {
   Status CheckImage(ByteSpan image, Pos n_tokens) const override;
   Status LoadImage(ByteSpan image, Pos n_tokens) override;
   Status RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) override;
-  void SetPaddingSeed(std::optional<uint64_t> seed) override { padding_seed_ = seed; }
+  void SetPaddingSeed(std::optional<uint64_t> seed) override {
+    padding_ = seed ? std::optional<Random>(*seed) : std::nullopt;
+  }
   Status SetThreads(uint32_t n_threads) override {
     if (n_threads == 0) return Status(Code::kInvalidArgument, "threads: 0, expected 1 or more");
     options_.n_threads = n_threads;
@@ -119,7 +115,7 @@ class LlamaContext : public engine::Context {
   std::optional<ImageLayout> layout_;
   Status layout_status_;
   Pos n_past_ = 0;
-  std::optional<uint64_t> padding_seed_;
+  std::optional<Random> padding_;  // unset: constant padding
   // Of the Decode that is running: polled from inside the engine, so that a batch of seconds can be
   // interrupted.
   const Progress* progress_ = nullptr;
@@ -136,8 +132,8 @@ bool LlamaContext::ShouldAbort() {
 }
 
 Token LlamaContext::PaddingToken(uint32_t i) {
-  if (!padding_seed_) return static_cast<Token>(i % 2);
-  return static_cast<Token>(NextRandom(*padding_seed_) % state_->info.n_vocab);
+  if (!padding_) return static_cast<Token>(i % 2);
+  return static_cast<Token>(padding_->Next() % state_->info.n_vocab);
 }
 
 Status LlamaContext::RunBatch() {
@@ -321,13 +317,13 @@ Status LlamaContext::RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) {
   const size_t room =
       options_.n_ctx - static_cast<size_t>(n_past_) + kSpareCells - options_.row_quantum;
   size_t left = std::min(n_tokens, room);
+  Random random(seed);
   Pos pos = 0;
   while (left > 0) {
     const size_t rows = std::min<size_t>(left, options_.n_ubatch);
     batch_.Clear();
     for (size_t i = 0; i < rows; ++i) {
-      batch_.Add(static_cast<Token>(NextRandom(seed) % state_->info.n_vocab), pos++, kScratch,
-                 false);
+      batch_.Add(static_cast<Token>(random.Next() % state_->info.n_vocab), pos++, kScratch, false);
     }
     left -= rows;
     TakeLastLog();

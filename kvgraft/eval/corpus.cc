@@ -65,7 +65,7 @@ void Corpus::Add(std::string_view text) {
   documents_.push_back(std::move(paragraphs));
 }
 
-std::string Corpus::Draw(session::Random& random, size_t min_bytes) const {
+std::string Corpus::Draw(Random& random, size_t min_bytes) const {
   std::vector<std::vector<bool>> used;
   std::vector<size_t> left;  // documents with unused paragraphs
   for (size_t d = 0; d < documents_.size(); ++d) {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kvgraft/session/random.h"
+#include "kvgraft/core/random.h"
 #include "kvgraft/session/sample_text.h"
 
 namespace kvgraft::eval {
@@ -23,7 +23,7 @@ class Corpus {
 
   // Excerpts (runs of paragraphs) of different documents, one after the other, until there are
   // min_bytes or nothing is left.
-  std::string Draw(session::Random& random, size_t min_bytes) const;
+  std::string Draw(Random& random, size_t min_bytes) const;
   size_t bytes() const { return bytes_; }
 
  private:

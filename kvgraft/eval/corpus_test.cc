@@ -35,7 +35,7 @@ TEST(CorpusTest, DrawsAreLongEnoughDifferentAndRepeatable) {
   const Corpus corpus;
   std::set<std::string> seen;
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    session::Random random(seed), again(seed);
+    Random random(seed), again(seed);
     const std::string text = corpus.Draw(random, 9000);
     EXPECT_GE(text.size(), 9000u);
     EXPECT_EQ(text, corpus.Draw(again, 9000));
@@ -47,7 +47,7 @@ TEST(CorpusTest, DrawsAreLongEnoughDifferentAndRepeatable) {
 TEST(CorpusTest, NothingIsRepeatedWithinADraw) {
   const Corpus corpus;
   for (uint64_t seed = 0; seed < 5; ++seed) {
-    session::Random random(seed);
+    Random random(seed);
     const std::string text = corpus.Draw(random, corpus.bytes());
     std::set<std::string> pieces;
     for (size_t i = 0; i + 80 <= text.size(); ++i) {
@@ -58,7 +58,7 @@ TEST(CorpusTest, NothingIsRepeatedWithinADraw) {
 
 TEST(CorpusTest, DrawsMixDocuments) {
   const Corpus corpus;
-  session::Random random(3);
+  Random random(3);
   const std::string text = corpus.Draw(random, 9000);
   size_t documents = 0;
   for (const session::SampleText& t : BuiltInTexts()) {
@@ -73,7 +73,7 @@ TEST(CorpusTest, DrawsMixDocuments) {
 
 TEST(CorpusTest, ExhaustedCorpusReturnsAllOfIt) {
   const Corpus corpus;
-  session::Random random(1);
+  Random random(1);
   const std::string text = corpus.Draw(random, 100 * corpus.bytes());
   EXPECT_GE(text.size(), corpus.bytes());
   EXPECT_LE(text.size(), corpus.bytes() + corpus.bytes() / 10);
@@ -85,7 +85,7 @@ TEST(CorpusTest, FurtherTextsAreCutBetweenCharacters) {
   const std::vector<std::string> further = {text, "", " \n\n \n"};
   const Corpus corpus(further);
   EXPECT_EQ(corpus.bytes(), Corpus().bytes() + text.size());
-  session::Random random(1);
+  Random random(1);
   const std::string all = corpus.Draw(random, 100 * corpus.bytes());
   size_t found = 0;
   for (size_t i = 0; i < all.size(); ++i) {

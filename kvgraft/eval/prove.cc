@@ -107,9 +107,9 @@ class Prover {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
   }
 
-  Result<Tokens> TokensOf(session::Random random, size_t n) const {
+  Result<Tokens> TokensOf(Random random, size_t n) const {
     for (size_t bytes = n * 5 + 64;; bytes *= 2) {
-      session::Random again = random;
+      Random again = random;
       KVG_ASSIGN(Tokens tokens, model_.Tokenize(corpus_.Draw(again, bytes), true, false));
       if (tokens.size() >= n) {
         tokens.resize(n);
@@ -125,7 +125,7 @@ class Prover {
   }
 
   Result<Tokens> DrawTokens(const SamplePlan& plan) const {
-    return TokensOf(session::Random(plan.text_seed), plan.n_tokens);
+    return TokensOf(Random(plan.text_seed), plan.n_tokens);
   }
 
   // All at once in an empty context, with constant padding and the context's own thread count.
@@ -182,7 +182,7 @@ class Prover {
   // Leaves the context with somebody else's state, computed the ordinary way.
   Status OtherConversation(const SamplePlan& plan) {
     const size_t n = std::min<size_t>(kOtherConversation, limits_.max_tokens);
-    KVG_ASSIGN(const Tokens other, TokensOf(session::Random(plan.disturb_seed + 2), n));
+    KVG_ASSIGN(const Tokens other, TokensOf(Random(plan.disturb_seed + 2), n));
     KVG_RETURN(context_->Clear());
     KVG_RETURN(context_->RunUnrelatedTraffic(plan.disturb_seed + 3, n));
     return context_->Decode(other, Schedule::kFast, 0, nullptr);

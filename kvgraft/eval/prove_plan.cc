@@ -6,8 +6,6 @@
 namespace kvgraft::eval {
 namespace {
 
-using session::Random;
-
 // Lengths where kernels (64 rows), cache blocks (256 cells) and physical batches (512 rows) change.
 constexpr uint32_t kBorders[] = {63, 64, 65, 255, 256, 257, 511, 512, 513};
 constexpr const char* kArms[] = {"split", "restore", "restore-new-context", "restore-new-process"};

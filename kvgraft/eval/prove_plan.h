@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kvgraft/session/random.h"
+#include "kvgraft/core/random.h"
 
 namespace kvgraft::eval {
 

@@ -90,7 +90,7 @@ Status CheckSteps(std::span<const Step> steps, size_t n_tokens) {
 }
 
 Status DecodeSteps(Context& context, std::span<const Token> tokens, std::span<const Step> steps,
-                   session::Random& random, engine::Logits* logits) {
+                   Random& random, engine::Logits* logits) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     if (random.Chance(1, 2)) {
@@ -123,7 +123,7 @@ Status DecodeDisturbed(Context& context, std::span<const Token> tokens, std::spa
   KVG_RETURN(CheckSteps(steps, tokens.size()));
   const uint32_t threads_before = context.options().n_threads;
   if (n_threads > 0) KVG_RETURN(context.SetThreads(n_threads));
-  session::Random random(disturb_seed);
+  Random random(disturb_seed);
   const Status status = DecodeSteps(context, tokens, steps, random, logits);
   context.SetPaddingSeed(std::nullopt);
   KVG_RETURN(context.SetThreads(threads_before));

@@ -8,8 +8,8 @@
 #include <memory>
 #include <thread>
 
+#include "kvgraft/core/random.h"
 #include "kvgraft/session/image_buffer.h"
-#include "kvgraft/session/random.h"
 #include "kvgraft/session/sample_text.h"
 
 namespace kvgraft::session {
@@ -60,6 +60,20 @@ std::vector<Step> RandomSteps(size_t first, size_t n, Random& random) {
     if (at < cuts[i + 1]) steps.push_back({at, cuts[i + 1] - at, false});
   }
   steps.push_back({end, n_last, random.Chance(1, 2)});
+  return steps;
+}
+
+// Parts of one quantum, two, three ...: each small batch that padding can lead to, once, and with
+// it each kernel that is chosen by the number of rows. The last tokens alone.
+std::vector<Step> LadderSteps(size_t n, size_t quantum) {
+  const size_t end = n - kLastRows;
+  std::vector<Step> steps;
+  size_t at = 0;
+  for (size_t size = quantum; at < end; size += quantum) {
+    steps.push_back({at, std::min(size, end - at), false});
+    at += steps.back().count;
+  }
+  steps.push_back({end, kLastRows, true});
   return steps;
 }
 
@@ -158,7 +172,7 @@ class TrialRun {
 
     Random random(options_.seed);
     for (uint32_t i = 0; i < options_.n_splits; ++i) {
-      KVG_ASSIGN(const Outcome split, Split(random));
+      KVG_ASSIGN(const Outcome split, Split(i, random));
       Count(Compare(cold, split, &trial->max_abs_logit_diff), trial);
       KVG_RETURN(Step());
       if (trial->identical < trial->splits && !options_.exhaustive) return Status::Ok();
@@ -193,10 +207,11 @@ class TrialRun {
     return out;
   }
 
-  Result<Outcome> Split(Random& random) {
+  Result<Outcome> Split(uint32_t index, Random& random) {
     KVG_RETURN(context_->Clear());
-    return RunSteps(*context_, tokens_, RandomSteps(0, tokens_.size(), random),
-                    {&random, n_threads_});
+    const auto steps = index == 0 ? LadderSteps(tokens_.size(), context_options_.row_quantum)
+                                  : RandomSteps(0, tokens_.size(), random);
+    return RunSteps(*context_, tokens_, steps, {&random, n_threads_});
   }
 
   // A prefix computed here, its image loaded into a new context, the rest decoded there.

@@ -13,9 +13,10 @@
 
 namespace kvgraft::session {
 
-// One configuration against one cold decode of the whole text: n_splits random splits, and last a
-// restore of an image into a new context. Compared are the image's bytes and the logits of the last
-// up to 8 tokens, asked for at once and one by one.
+// One configuration against one cold decode of the whole text: n_splits splits, the first into 1,
+// 2, 3 ... quanta, the others random, and last a restore of an image into a new context. Compared
+// are the image's bytes and the logits of the last up to 8 tokens, asked for at once and one by
+// one.
 struct Trial {
   std::string attention;  // "flash" or "plain"
   uint32_t row_quantum = 0;
@@ -40,10 +41,10 @@ struct ExactProfile {
 
 struct DoctorOptions {
   engine::ContextOptions context;  // attention kAuto: both are tried; cache types are kept
-  std::vector<uint32_t> quanta = {8, 16, 32,
-                                  64};  // ascending; those that divide n_ubatch are tried
-  uint32_t n_tokens = 330;              // crosses the 256-cell border; at least 24
-  uint32_t n_splits = 4;                // per configuration, each also with random padding content
+  // Ascending; those that divide n_ubatch are tried.
+  std::vector<uint32_t> quanta = {2, 4, 8, 16, 32, 64};
+  uint32_t n_tokens = 330;  // crosses the 256-cell border; at least 24
+  uint32_t n_splits = 4;    // per configuration, each also with random padding content
   bool exhaustive = false;  // report every configuration instead of stopping at the first
   uint64_t seed = 1;
 };

@@ -42,7 +42,7 @@ class DoctorTest : public testing::Test {
 };
 
 TEST_F(DoctorTest, FindsTheKernelsQuantum) {
-  for (const uint32_t quantum : {8u, 16u, 32u, 64u}) {
+  for (const uint32_t quantum : {2u, 4u, 8u, 16u, 32u, 64u}) {
     const ExactProfile profile = Run({.kernel_quantum = quantum}, Auto());
     EXPECT_TRUE(profile.holds) << quantum;
     EXPECT_EQ(profile.row_quantum, quantum);
@@ -64,7 +64,7 @@ TEST_F(DoctorTest, FindsTheKernelsQuantum) {
 TEST_F(DoctorTest, SaysWhenNoQuantumHolds) {
   const ExactProfile profile = Run({.kernel_quantum = 0}, Auto());
   EXPECT_FALSE(profile.holds);
-  EXPECT_EQ(profile.trials.size(), 8u);
+  EXPECT_EQ(profile.trials.size(), 12u);
   for (const Trial& trial : profile.trials) {
     EXPECT_EQ(trial.error, "");
     EXPECT_LT(trial.identical, trial.splits);
@@ -80,7 +80,7 @@ TEST_F(DoctorTest, ExhaustiveTriesAllAndChoosesTheSameOne) {
   DoctorOptions options = Auto();
   options.exhaustive = true;
   const ExactProfile profile = Run({.kernel_quantum = 16}, options);
-  ASSERT_EQ(profile.trials.size(), 8u);
+  ASSERT_EQ(profile.trials.size(), 12u);
   EXPECT_EQ(profile.row_quantum, 16u);
   EXPECT_EQ(profile.attention, Attention::kOff);
   for (const Trial& trial : profile.trials) {
@@ -95,7 +95,7 @@ TEST_F(DoctorTest, GivenAttentionIsKept) {
   const ExactProfile profile = Run({.kernel_quantum = 8}, options);
   EXPECT_TRUE(profile.holds);
   EXPECT_EQ(profile.attention, Attention::kOn);
-  EXPECT_EQ(profile.trials.size(), 1u);
+  EXPECT_EQ(profile.trials.size(), 3u);  // 2, 4 and 8 rows
 }
 
 // A quantised V cache runs with flash attention only: the other mode keeps its error, the search
@@ -107,7 +107,7 @@ TEST_F(DoctorTest, ConfigurationsThatDoNotRunKeepTheirError) {
   EXPECT_TRUE(profile.holds);
   EXPECT_EQ(profile.attention, Attention::kOn);
   EXPECT_EQ(profile.row_quantum, 8u);
-  ASSERT_EQ(profile.trials.size(), 2u);
+  ASSERT_EQ(profile.trials.size(), 6u);
   EXPECT_NE(profile.trials[0].error.find("q8_0"), std::string::npos) << profile.trials[0].error;
 
   options.context.attention = Attention::kOff;
@@ -122,10 +122,10 @@ TEST_F(DoctorTest, QuantaMustDivideTheBatch) {
   options.context.row_quantum = 8;
   const ExactProfile profile = Run({.kernel_quantum = 8}, options);
   EXPECT_TRUE(profile.holds);
-  options.context.n_ubatch = 4;
+  options.context.n_ubatch = 5;
   const Result<ExactProfile> none = RunDoctor(*NewToyModel(), options);
   ASSERT_FALSE(none.ok());
-  EXPECT_NE(none.status().message().find("n_ubatch 4"), std::string::npos);
+  EXPECT_NE(none.status().message().find("n_ubatch 5"), std::string::npos);
 }
 
 TEST_F(DoctorTest, SlidingWindowRestoresAtAlignedLengths) {

@@ -10,6 +10,8 @@ using engine::Schedule;
 using engine::Token;
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kMaxDraftRows = 8;  // of a step, unless one quantum has more
+
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -35,6 +37,7 @@ class Generator {
     // Rows to spare, and a state that rejected drafts can be cut off from again.
     use_drafts_ = options.drafts && options.schedule == Schedule::kExact &&
                   context.options().row_quantum > 1 && model.info().unsupported.empty();
+    draft_rows_ = context.options().row_quantum;
   }
 
   Result<Generation> Run(std::span<const Token> history, std::span<const Token> prompt,
@@ -84,7 +87,9 @@ class Generator {
       const bool confirmed = i < draft.size() && token == draft[i];
       if (confirmed) ++out_.accepted;
       if (!Accept(token)) return false;
-      if (!confirmed) break;
+      if (confirmed) continue;
+      AdaptDraft(draft.size(), i);
+      break;
     }
     KVG_RETURN(CutContext());
     return true;
@@ -92,9 +97,20 @@ class Generator {
 
   std::vector<Token> Draft(size_t room) const {
     if (!use_drafts_) return {};
-    const size_t spare = context_.options().row_quantum - 1;
     const size_t wanted = options_.max_tokens - out_.tokens.size() - 1;
-    return index_.Find(std::min({spare, wanted, room - 1}));
+    return index_.Find(std::min({draft_rows_ - 1, wanted, room - 1}));
+  }
+
+  // The spare rows of one quantum cost nothing. More rows do, where the quantum is small, and are
+  // taken as long as whole drafts come true.
+  void AdaptDraft(size_t n_draft, size_t n_confirmed) {
+    const size_t quantum = context_.options().row_quantum;
+    if (n_draft == 0) return;
+    if (n_confirmed < n_draft) {
+      draft_rows_ = quantum;
+    } else if (draft_rows_ * 2 <= kMaxDraftRows) {
+      draft_rows_ *= 2;
+    }
   }
 
   // Takes a chosen token over; false when the generation ends with it.
@@ -152,7 +168,8 @@ class Generator {
   const engine::Model& model_;
   const GenerateOptions& options_;
   bool use_drafts_ = false;
-  size_t n_before_ = 0;  // tokens of the context, the prompt included
+  size_t draft_rows_ = 1;  // rows of a step with a draft: a multiple of the quantum
+  size_t n_before_ = 0;    // tokens of the context, the prompt included
   Generation out_;
   StopStream stream_;
   std::vector<size_t> token_offsets_;  // where each token begins in the stream of bytes

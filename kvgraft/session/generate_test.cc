@@ -106,6 +106,30 @@ TEST(Generate, HistoryFeedsTheDrafts) {
   EXPECT_LT(again->steps, first.generation.steps / 2);
 }
 
+// With two rows to a batch there is room for one draft; longer ones are tried while they come true.
+TEST(Generate, DraftsGrowWhileTheyComeTrue) {
+  auto model = engine::NewToyModel({.kernel_quantum = 2});
+  const ContextOptions two{.n_ctx = 512, .row_quantum = 2};
+  std::mt19937_64 random(4);
+  const Tokens prompt = RandomPrompt(random, 60);
+  GenerateOptions options{.max_tokens = 60, .sampling = Seeded(9, 1.0f), .ignore_eos = true};
+  options.drafts = false;
+  const Seen without = Watch(*model, prompt, options, two);
+  Tokens history = prompt;
+  history.insert(history.end(), without.generation.tokens.begin(), without.generation.tokens.end());
+  options.drafts = true;
+  auto context = NewContext(*model, two);
+  const auto with = Generate(*context, *model, history, prompt, options);
+  ASSERT_TRUE(with.ok());
+  EXPECT_EQ(with->tokens, without.generation.tokens);
+  EXPECT_EQ(Image(*context), without.image);
+  EXPECT_LT(with->steps, 25u);  // one draft a step would take 30
+
+  // Where nothing repeats, one quantum stays what is tried: at most one row of a step is wasted.
+  const Seen cold = Watch(*model, prompt, options, two);
+  EXPECT_LE(cold.generation.drafted - cold.generation.accepted, cold.generation.steps);
+}
+
 TEST(Generate, EndOfGenerationLeavesAllTokensInTheContext) {
   auto model = ExactModel();
   std::mt19937_64 random(7);

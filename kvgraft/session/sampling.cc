@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "kvgraft/session/random.h"
+#include "kvgraft/core/random.h"
 
 namespace kvgraft::session {
 namespace {

@@ -190,6 +190,57 @@ class CaptureAsk(CliTest):
         self.assertEqual(len(rows), 4)
         self.assertIn("restore-new-process", [row["arm"] for row in rows])
 
+    def test_prove_goes_on_where_it_was_interrupted(self):
+        out = os.path.join(self.home, "prove.json")
+        args = [*TOY, "--seed", 3, "--max-tokens", 200]
+        whole = self.json("prove", *args, "--samples", 6, "--out", out)
+        with open(out, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        # Killed: the file has what was done.
+        os.remove(out)
+        process = self.start("prove", *args, "--samples", 100000, "--out", out)
+        while not os.path.exists(out):
+            self.assertIsNone(process.poll())
+        process.kill()
+        process.communicate()
+        with open(out, encoding="utf-8") as file:
+            done = len(json.load(file)["rows"])
+        samples = done + 2
+        got = self.json("prove", *args, "--samples", samples, "--out", out, "--resume")
+        self.assertEqual((got["samples"], got["identical"]), (samples, samples))
+        with open(out, encoding="utf-8") as file:
+            resumed = json.load(file)["rows"]
+        self.assertEqual([row["index"] for row in resumed], list(range(samples)))
+        for one, other in zip(rows, resumed):
+            self.assertEqual(one, other)
+        self.assertEqual(whole["new_process_skipped"], 0)
+        # Nothing is left to do.
+        again = self.json("prove", *args, "--samples", samples, "--out", out, "--resume")
+        self.assertEqual(again["samples"], samples)
+
+    def test_prove_refuses_to_go_on_with_another_proof(self):
+        out = os.path.join(self.home, "prove.json")
+        args = ["--samples", 2, "--max-tokens", 100, "--out", out, "--same-process"]
+        self.json("prove", *TOY, *args)
+        with open(out, encoding="utf-8") as file:
+            before = file.read()
+        run = self.run_cli("prove", *TOY, *args, "--resume", "--seed", 2)
+        self.assertEqual(run.code, 3, run)
+        self.assertIn("its proof has seed 1, this run 2", run.err)
+        run = self.run_cli("prove", "-m", "toy:5", *args, "--resume")
+        self.assertEqual(run.code, 3, run)
+        self.assertIn("profile", run.err)
+        run = self.run_cli("prove", *TOY, "--resume")
+        self.assertEqual(run.code, 2, run)
+        self.assertIn("--out", run.err)
+        with open(out, encoding="utf-8") as file:
+            self.assertEqual(file.read(), before)
+        for text in ("", "{}", "[]", before[:-200]):
+            with open(out, "w", encoding="utf-8") as file:
+                file.write(text)
+            run = self.run_cli("prove", *TOY, *args, "--resume")
+            self.assertEqual(run.code, 3, run)
+
     def test_prove_says_when_it_does_not_hold(self):
         run = self.run_cli("prove", "-m", "toy:1,quantum=0", "--samples", 2, "--max-tokens", 100,
                            "--json")

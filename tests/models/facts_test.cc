@@ -70,7 +70,7 @@ class Facts : public ::testing::TestWithParam<std::string> {
   }
 
   std::vector<Token> Text(size_t n) {
-    session::Random random(5);
+    Random random(5);
     const std::string text = eval::Corpus().Draw(random, n * 8);
     Result<std::vector<Token>> tokens = model_->Tokenize(text, true, false);
     EXPECT_TRUE(tokens.ok());

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kvgraft/session/random.h"
+#include "kvgraft/core/random.h"
 #include "tests/models/models.h"
 
 namespace kvgraft {
@@ -59,7 +59,7 @@ class Streams : public ::testing::Test {
     return {logits, logits + n_vocab_};
   }
 
-  void Prefill(llama_context* context, llama_seq_id seq, int n, session::Random& random) {
+  void Prefill(llama_context* context, llama_seq_id seq, int n, Random& random) {
     std::vector<Row> rows;
     for (int i = 0; i < n; ++i) {
       rows.push_back({static_cast<llama_token>(random.Between(100, 40000)), i, seq});
@@ -78,7 +78,7 @@ TEST_F(Streams, NeighboursInStreamsOfTheirOwnChangeNothing) {
   for (const bool busy : {false, true}) {
     llama_context* context = NewContext(false);
     ASSERT_NE(context, nullptr);
-    session::Random mine(1), theirs(busy ? 2 : 3);
+    Random mine(1), theirs(busy ? 2 : 3);
     Prefill(context, 0, kPrompt, mine);
     int length[kStreams] = {kPrompt};
     for (int s = 1; busy && s < kStreams; ++s) {
@@ -88,7 +88,7 @@ TEST_F(Streams, NeighboursInStreamsOfTheirOwnChangeNothing) {
     for (int step = 0; step < kSteps; ++step) {
       std::vector<Row> rows;
       for (int s = 0; s < kStreams; ++s) {
-        session::Random& from = s == 0 ? mine : theirs;
+        Random& from = s == 0 ? mine : theirs;
         rows.push_back({static_cast<llama_token>(from.Between(100, 40000)), length[s]++, s});
       }
       seen[busy].push_back(Decode(context, rows));
@@ -105,7 +105,7 @@ TEST_F(Streams, NeighboursInAUnifiedCacheChangeTheBits) {
   for (const bool busy : {false, true}) {
     llama_context* context = NewContext(true);
     ASSERT_NE(context, nullptr);
-    session::Random mine(1), theirs(2);
+    Random mine(1), theirs(2);
     Prefill(context, 0, kPrompt, mine);
     if (busy) Prefill(context, 1, 77, theirs);
     for (int step = 0; step < kSteps; ++step) {

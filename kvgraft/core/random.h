@@ -1,10 +1,10 @@
-// A small counter-based generator (SplitMix64: Steele, Lea, Flood, OOPSLA 2014) for tests of the
-// engine: the same seed gives the same trials on every platform.
+// A small counter-based generator (SplitMix64: Steele, Lea, Flood, OOPSLA 2014): the same seed
+// gives the same numbers on every platform.
 #pragma once
 
 #include <cstdint>
 
-namespace kvgraft::session {
+namespace kvgraft {
 
 class Random {
  public:
@@ -26,4 +26,4 @@ class Random {
   uint64_t state_;
 };
 
-}  // namespace kvgraft::session
+}  // namespace kvgraft
