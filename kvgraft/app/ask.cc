@@ -81,6 +81,35 @@ Result<session::Grafted> GraftInto(Runtime& runtime, engine::Context& context,
   return grafted;
 }
 
+namespace {
+
+// Grafts, or leaves the context empty and says why in report->fallback. What the tokens are is
+// known even then: they have been checked when the artifact was opened.
+Status GraftOrFallBack(Runtime& runtime, engine::Context& context, const OpenedArtifact& opened,
+                       const AskOptions& options, AskReport* report) {
+  auto grafted = GraftInto(runtime, context, opened, options.probe);
+  const Code code = grafted.status().code();
+  if (options.or_compute && (code == Code::kCorrupt || code == Code::kIo)) {
+    report->fallback = grafted.status().message();
+    return context.Clear();
+  }
+  KVG_RETURN(grafted.status());
+  report->tier = grafted->tier;
+  report->tier_reason = grafted->tier_reason;
+  report->artifacts.push_back(opened.entry);
+  report->tokens_reused = grafted->tokens_reused;
+  report->tokens_computed = grafted->tokens_computed;
+  report->probed = grafted->probed;
+  report->probe_identical = grafted->probe_identical;
+  report->verify_ms = grafted->verify_ms;
+  report->load_ms = grafted->load_ms;
+  report->tail_ms = grafted->tail_ms;
+  report->probe_ms = grafted->probe_ms;
+  return Status::Ok();
+}
+
+}  // namespace
+
 Result<AskReport> RunAsk(Runtime& runtime, const AskOptions& options) {
   KVG_RETURN(CheckOptions(options));
   AskReport report;
@@ -112,24 +141,9 @@ Result<AskReport> RunAsk(Runtime& runtime, const AskOptions& options) {
 
   const double start = NowMs();
   std::vector<engine::Token> history, prompt;
-  if (opened) {
-    KVG_ASSIGN(session::Grafted grafted, GraftInto(runtime, *context, *opened, options.probe));
-    report.tier = grafted.tier;
-    report.tier_reason = grafted.tier_reason;
-    report.artifacts.push_back(opened->entry);
-    report.tokens_reused = grafted.tokens_reused;
-    report.tokens_computed = grafted.tokens_computed;
-    report.probed = grafted.probed;
-    report.probe_identical = grafted.probe_identical;
-    report.verify_ms = grafted.verify_ms;
-    report.load_ms = grafted.load_ms;
-    report.tail_ms = grafted.tail_ms;
-    report.probe_ms = grafted.probe_ms;
-    history = std::move(base.tokens);
-  } else {
-    report.tier = "computed";
-    prompt = std::move(base.tokens);
-  }
+  report.tier = "computed";
+  if (opened) KVG_RETURN(GraftOrFallBack(runtime, *context, *opened, options, &report));
+  (report.artifacts.empty() ? prompt : history) = std::move(base.tokens);
   prompt.insert(prompt.end(), question.begin(), question.end());
   report.tokens_computed += prompt.size();
 

@@ -39,6 +39,9 @@ Status FillOptions(Shell& shell, AskFlags& flags) {
     return Status(Code::kInvalidArgument,
                   "ask: --file, --text, --system and --raw have no effect on a grafted artifact");
   }
+  if (options.or_compute && options.grafts.empty()) {
+    return Status(Code::kInvalidArgument, "ask: --or-compute has no effect without --graft");
+  }
   if (options.source.raw && !options.source.system.empty()) {
     return Status(Code::kInvalidArgument, "ask: --system has no effect with --raw");
   }
@@ -67,6 +70,7 @@ Json ReportJson(const app::AskReport& report) {
   json["artifacts"] = Json::array();
   for (const auto& entry : report.artifacts) json["artifacts"].push_back(entry.id);
   json["tier_reason"] = report.tier_reason.empty() ? Json(nullptr) : Json(report.tier_reason);
+  json["fallback"] = report.fallback.empty() ? Json(nullptr) : Json(report.fallback);
   json["finish_reason"] = report.generation.finish_reason;
   json["generation"] = report.exact_schedule ? "exact" : "fast";
   json["prompt_tokens"] = report.prompt_tokens;
@@ -115,6 +119,9 @@ Status RunAskVerb(Shell& shell, AskFlags& flags) {
       shell.console.Note("the answer ends where the context of " + std::to_string(report->n_ctx) +
                          " tokens is full; -c gives more");
     }
+    if (!report->fallback.empty()) {
+      shell.console.Note("computed instead of grafted: " + report->fallback);
+    }
     shell.console.Note(Summary(*report));
   }
   return Status::Ok();
@@ -155,6 +162,8 @@ void AddAskVerbs(Shell& shell) {
   ask->add_flag("--raw", flags->options.source.raw, "without --graft: no chat template");
   ask->add_flag("--probe", flags->probe, "prove the restored state even if done in this process");
   ask->add_flag("--no-probe", flags->no_probe, "restore without the proof of the logits");
+  ask->add_flag("--or-compute", flags->options.or_compute,
+                "a state that cannot be read is computed from the artifact's tokens");
   AddGenerateFlags(ask, &flags->generate);
   AddModelFlags(ask, shell);
   AddStoreFlags(ask, shell);

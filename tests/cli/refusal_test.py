@@ -96,6 +96,25 @@ class Refusals(CliTest):
         self.assertFalse(again["already_stored"])
         self.ok(*self.ask(*TOY))
 
+    def test_damage_can_be_computed_anew(self):
+        # dynamo#15079: after a failed read another request's state was served as success.
+        cold = self.json("ask", *TOY, "--raw", "--text", DOCUMENT, "Who?", "-n", 12)
+        path = self.objects()[0]
+        with open(path, "r+b") as file:
+            file.seek(os.path.getsize(path) - 5000)
+            file.write(b"\xff" * 9)
+        got = self.json("ask", *TOY, "--graft", "doc", "Who?", "-n", 12, "--or-compute")
+        self.assertEqual(got["answer"], cold["answer"])
+        self.assertEqual((got["tier"], got["tokens_reused"], got["artifacts"]), ("computed", 0, []))
+        self.assertEqual(got["tokens_computed"], cold["tokens_computed"])
+        self.assertIn("checksum", got["fallback"])
+        self.assertEqual(self.objects(), [])  # in quarantine: nobody gets it any more
+        self.assertIsNone(cold["fallback"])
+        # What is sound but foreign is still refused: its tokens are another model's.
+        self.json("capture", *TOY, "--raw", "--name", "doc", "--text", DOCUMENT)
+        self.fails(3, "ask", "-m", "toy:5", "--graft", "doc", "Who?", "--or-compute")
+        self.fails(2, "ask", *TOY, "Who?", "--or-compute", says="--graft")
+
     def test_damage_found_by_verify_and_by_capture(self):
         for verb in (["verify", "doc"], ["capture", *TOY, "--raw", "--name", "doc", "--text", DOCUMENT]):
             path = self.objects()[0]
