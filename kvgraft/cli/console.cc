@@ -15,7 +15,9 @@
 namespace kvgraft::cli {
 namespace {
 
-constexpr double kPlainInterval = 2.0;  // seconds
+// Seconds between plain lines: at first, and then a share of the time that has passed, so that an
+// hour gives tens of lines.
+constexpr double kPlainInterval = 2.0, kPlainShare = 0.1;
 constexpr double kBarInterval = 0.1;
 constexpr int kBarCells = 24;
 
@@ -146,7 +148,8 @@ bool Console::ShowProgress(std::string_view stage, size_t done, size_t total) {
       DrawBar(now, done, total);
       last_shown_ = now;
     }
-  } else if (now - last_shown_ >= kPlainInterval && done != last_done_ && done < total) {
+  } else if (now - last_shown_ >= std::max(kPlainInterval, kPlainShare * (now - stage_start_)) &&
+             done != last_done_ && done < total) {
     std::fprintf(stderr, "%s: %s of %s\n", stage_.c_str(), FormatCount(done).c_str(),
                  FormatCount(total).c_str());
     last_shown_ = now;

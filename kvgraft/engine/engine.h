@@ -16,6 +16,7 @@
 
 #include "kvgraft/core/bytes.h"
 #include "kvgraft/core/identity.h"
+#include "kvgraft/core/kv_state.h"
 #include "kvgraft/core/status.h"
 
 namespace kvgraft::engine {
@@ -95,11 +96,18 @@ class Context {
   virtual const ContextOptions& options() const = 0;  // as resolved: no 0 and no kAuto left
 
   virtual uint32_t n_ctx() const = 0;  // tokens that the live sequence can hold
-  virtual Pos n_past() const = 0;      // tokens that it holds, at positions 0 .. n_past-1
+  // The live sequence holds the positions first_pos .. n_past-1; first_pos is 0 but after StartAt
+  // and LoadImageAt.
+  virtual Pos n_past() const = 0;
+  virtual Pos first_pos() const = 0;
 
   // Empties the live sequence.
-  virtual Status Clear() = 0;
-  // Drops positions n and above. kUnsupported for states that cannot be cut (recurrent).
+  Status Clear() { return StartAt(0); }
+  // Empties it, and the next token gets the position `first`: for what stands far from its text's
+  // beginning, as a moved graft does.
+  virtual Status StartAt(Pos first) = 0;
+  // Drops positions n and above; n >= first_pos. kUnsupported for states that cannot be cut
+  // (recurrent).
   virtual Status Truncate(Pos n) = 0;
 
   // Appends `tokens` at n_past. The logits of the last `n_logits` (0 .. tokens.size()) tokens go to
@@ -113,12 +121,28 @@ class Context {
   // empty sequence has an image too, which LoadImage does not take.
   virtual Result<size_t> ImageBytes() = 0;
   virtual Status SaveImage(MutableByteSpan out) = 0;  // out.size() == ImageBytes()
-  // Ok when `image` is a well-formed state of n_tokens tokens at positions 0 .. n_tokens-1 that
-  // fits this context. Pure: neither the context nor the engine is touched.
-  virtual Status CheckImage(ByteSpan image, Pos n_tokens) const = 0;
-  // Replaces the live sequence. Runs CheckImage first; when that fails the sequence is as it was.
+  // Ok when `image` is a well-formed state of tokens at positions first .. end-1 that fits this
+  // context. Pure: neither the context nor the engine is touched.
+  virtual Status CheckImageAt(ByteSpan image, Pos first, Pos end) const = 0;
+  Status CheckImage(ByteSpan image, Pos n_tokens) const { return CheckImageAt(image, 0, n_tokens); }
+  // Replaces the live sequence. Runs CheckImageAt first; when that fails the sequence is as it was.
   // Should the engine itself fail afterwards the sequence is empty, and usable.
-  virtual Status LoadImage(ByteSpan image, Pos n_tokens) = 0;
+  virtual Status LoadImageAt(ByteSpan image, Pos first, Pos end) = 0;
+  Status LoadImage(ByteSpan image, Pos n_tokens) { return LoadImageAt(image, 0, n_tokens); }
+
+  // Images as arrays. The layout is found on first use and lives as long as the context;
+  // kUnsupported, by name, for caches that this version cannot read as arrays: their images can
+  // still be saved and loaded.
+  virtual Result<const KvLayout*> Layout() = 0;
+  // Views into an image of this context's layout; kCorrupt for bytes that are not one.
+  virtual Result<KvView> ViewImage(ByteSpan image) = 0;
+  virtual Result<MutableKvView> ViewImage(MutableByteSpan image) = 0;
+  // An image of cells at these positions (a list per table, ascending), its streams zeroed.
+  virtual Result<std::vector<uint8_t>> FormatImage(
+      const std::vector<std::vector<int32_t>>& positions) = 0;
+  // Writes other positions, as many as there are cells, into an image.
+  virtual Status StorePositions(MutableByteSpan image,
+                                const std::vector<std::vector<int32_t>>& positions) = 0;
 
   // Fills scratch rows with random content and removes them again, as other users' traffic would:
   // for proofs. No effect on the live sequence.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMaxContext = 1u << 20;
 constexpr uint32_t kMaxThreads = 1024;
-constexpr Pos kStateAlignment = 64;
+constexpr size_t kStateAlignment = 64;
 constexpr std::array<std::string_view, 4> kTypes = {"f32", "f16", "bf16", "q8_0"};
 
 Status Invalid(const std::string& message) {
@@ -90,21 +90,28 @@ ToyContext::ToyContext(std::shared_ptr<const Net> net, const ToyOptions& toy,
     : net_(std::move(net)),
       toy_(toy),
       options_(options),
-      identity_(MakeIdentity(*net_, toy, options)) {}
+      identity_(MakeIdentity(*net_, toy, options)),
+      streams_(MakeLayout({.pairing = RopePairing::kHalfSplit,
+                           .n_rot = kHeadDim,
+                           .freq_base = options.rope_freq_base,
+                           .freq_scale = options.rope_freq_scale},
+                          layout())) {}
 
-Status ToyContext::Clear() {
-  n_past_ = 0;
-  window_first_ = 0;
+Status ToyContext::StartAt(Pos first) {
+  if (first < 0 || first > static_cast<Pos>(kMaxContext))
+    return Invalid("a sequence from position " + std::to_string(first) + ", expected 0 .. 1048576");
+  first_pos_ = n_past_ = first;
+  window_first_ = first;
   cells_moved_ = false;
   return Status::Ok();
 }
 
 Status ToyContext::Truncate(Pos n) {
-  if (n < 0 || n > n_past_)
+  if (n < first_pos_ || n > n_past_)
     return Invalid("cannot cut at position " + std::to_string(n) + ", the sequence holds " +
-                   std::to_string(n_past_) + " tokens");
-  if (n == 0) return Clear();
-  if (std::max(0, n + 1 - static_cast<Pos>(toy_.sliding_window)) < window_first_)
+                   std::to_string(first_pos_) + " to " + std::to_string(n_past_));
+  if (n == first_pos_) return StartAt(n);
+  if (std::max(first_pos_, n + 1 - static_cast<Pos>(toy_.sliding_window)) < window_first_)
     return Status(Code::kUnsupported,
                   "toy context: cannot cut at position " + std::to_string(n) +
                       ", a restored sliding window holds nothing before position " +
@@ -138,7 +145,7 @@ Status ToyContext::CheckDecode(std::span<const Token> tokens, size_t n_logits,
       return Invalid("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) +
                      ", the vocabulary has 0 .. " + std::to_string(kVocab - 1));
   }
-  const size_t room = options_.n_ctx - static_cast<size_t>(n_past_);
+  const size_t room = options_.n_ctx - n_held();
   if (tokens.size() > room)
     return Status(Code::kExhausted, "toy context: " + std::to_string(tokens.size()) +
                                         " tokens do not fit, " + std::to_string(room) + " of " +
@@ -184,7 +191,8 @@ void ToyContext::DecodeBatch(std::span<const Token> tokens, size_t n_padding, si
   const Kernel kernel = KernelFor(tokens.size() + n_padding);
   std::array<float, kEmbd> hidden;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    net_->Forward(tokens[i], n_past_, kernel, rope(), toy_.sliding_window, live_, hidden.data());
+    net_->Forward(tokens[i], n_past_, first_pos_, kernel, rope(), toy_.sliding_window, live_,
+                  hidden.data());
     ++n_past_;
     if (i + n_logits >= tokens.size()) {
       net_->Logits(hidden.data(), kernel, out);
@@ -201,46 +209,48 @@ void ToyContext::DecodeScratch(size_t n_rows, std::optional<uint64_t> seed, cons
   std::array<float, kEmbd> hidden;
   for (size_t i = 0; i < n_rows; ++i) {
     const Token token = seed ? RandomByte(*seed, i) : 0;
-    net_->Forward(token, static_cast<Pos>(i), kernel, rope(), toy_.sliding_window, scratch_,
+    net_->Forward(token, static_cast<Pos>(i), 0, kernel, rope(), toy_.sliding_window, scratch_,
                   hidden.data());
   }
 }
 
-Result<size_t> ToyContext::ImageBytes() { return toy::ImageBytes(static_cast<size_t>(n_past_)); }
+Result<size_t> ToyContext::ImageBytes() { return toy::ImageBytes(n_held()); }
 
 Status ToyContext::SaveImage(MutableByteSpan out) {
-  const size_t want = toy::ImageBytes(static_cast<size_t>(n_past_));
+  const size_t want = toy::ImageBytes(n_held());
   if (out.size() != want)
     return Invalid("the image takes " + std::to_string(want) + " bytes, the buffer has " +
                    std::to_string(out.size()));
-  WriteImage(live_, static_cast<size_t>(n_past_), layout(), out);
+  WriteImage(live_, static_cast<size_t>(first_pos_), n_held(), layout(), out);
   return Status::Ok();
 }
 
-Status ToyContext::CheckImage(ByteSpan image, Pos n_tokens) const {
-  if (n_tokens < 0) return Invalid("an image of " + std::to_string(n_tokens) + " tokens");
-  KVG_RETURN(toy::CheckImage(image, static_cast<size_t>(n_tokens), layout()));
-  if (static_cast<uint32_t>(n_tokens) > options_.n_ctx)
-    return Status(Code::kExhausted, "toy context: the image holds " + std::to_string(n_tokens) +
+Status ToyContext::CheckImageAt(ByteSpan image, Pos first, Pos end) const {
+  if (first < 0 || end < first || first > static_cast<Pos>(kMaxContext))
+    return Invalid("an image of positions " + std::to_string(first) + " to " + std::to_string(end));
+  const auto n = static_cast<size_t>(end - first);
+  KVG_RETURN(toy::CheckImage(image, static_cast<size_t>(first), n, layout()));
+  if (n > options_.n_ctx)
+    return Status(Code::kExhausted, "toy context: the image holds " + std::to_string(n) +
                                         " tokens, the context " + std::to_string(options_.n_ctx) +
                                         "; use a larger context");
   return Status::Ok();
 }
 
-Status ToyContext::LoadImage(ByteSpan image, Pos n_tokens) {
-  KVG_RETURN(CheckImage(image, n_tokens));
+Status ToyContext::LoadImageAt(ByteSpan image, Pos first, Pos end) {
+  KVG_RETURN(CheckImageAt(image, first, end));
   KVG_RETURN(Clear());
-  if (toy_.fail_load_image) {
-    // As real engines do, some of it is written before the failure.
-    ReadImage(image, static_cast<size_t>(n_tokens), layout(), live_);
+  // As real engines do, some of it is written before a failure.
+  const auto n = static_cast<size_t>(end - first);
+  ReadImage(image, static_cast<size_t>(first), n, layout(), live_);
+  if (toy_.fail_load_image)
     return Status(Code::kInternal, "toy context: the engine refused the image, as asked for");
-  }
-  ReadImage(image, static_cast<size_t>(n_tokens), layout(), live_);
-  n_past_ = n_tokens;
+  first_pos_ = window_first_ = first;
+  n_past_ = end;
   if (toy_.sliding_window > 0)
-    window_first_ = std::max(0, n_tokens - static_cast<Pos>(toy_.sliding_window));
-  cells_moved_ = toy_.sliding_window > 0 && n_tokens > 0 &&
-                 (!options_.swa_full || n_tokens % kStateAlignment != 0);
+    window_first_ = std::max(first, end - static_cast<Pos>(toy_.sliding_window));
+  cells_moved_ =
+      toy_.sliding_window > 0 && n > 0 && (!options_.swa_full || n % kStateAlignment != 0);
   return Status::Ok();
 }
 
@@ -251,7 +261,8 @@ Status ToyContext::RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) {
     done += n;
   }
   // Free cells held other users' rows: leave what they leave, so that a leak would be seen.
-  const size_t dirty = std::min<size_t>(options_.n_ctx, static_cast<size_t>(n_past_) + n_tokens);
+  const size_t dirty =
+      static_cast<size_t>(n_past_) + std::min<size_t>(n_tokens, options_.n_ctx - n_held());
   live_.Reserve(dirty);
   for (Cells::Layer& layer : live_.layers) {
     for (size_t i = static_cast<size_t>(n_past_) * kKvDim; i < dirty * kKvDim; ++i)

@@ -18,16 +18,32 @@ class ToyContext : public Context {
   const ContextOptions& options() const override { return options_; }
   uint32_t n_ctx() const override { return options_.n_ctx; }
   Pos n_past() const override { return n_past_; }
+  Pos first_pos() const override { return first_pos_; }
 
-  Status Clear() override;
+  Status StartAt(Pos first) override;
   Status Truncate(Pos n) override;
   Status Decode(std::span<const Token> tokens, Schedule schedule, size_t n_logits, Logits* logits,
                 const Progress& progress) override;
 
   Result<size_t> ImageBytes() override;
   Status SaveImage(MutableByteSpan out) override;
-  Status CheckImage(ByteSpan image, Pos n_tokens) const override;
-  Status LoadImage(ByteSpan image, Pos n_tokens) override;
+  Status CheckImageAt(ByteSpan image, Pos first, Pos end) const override;
+  Status LoadImageAt(ByteSpan image, Pos first, Pos end) override;
+  Result<const KvLayout*> Layout() override { return &streams_; }
+  Result<KvView> ViewImage(ByteSpan image) override {
+    return View<const uint8_t>(image, streams_, layout());
+  }
+  Result<MutableKvView> ViewImage(MutableByteSpan image) override {
+    return View<uint8_t>(image, streams_, layout());
+  }
+  Result<std::vector<uint8_t>> FormatImage(
+      const std::vector<std::vector<int32_t>>& positions) override {
+    return toy::FormatImage(positions, layout());
+  }
+  Status StorePositions(MutableByteSpan image,
+                        const std::vector<std::vector<int32_t>>& positions) override {
+    return toy::StorePositions(image, layout(), positions);
+  }
 
   Status RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) override;
   void SetPaddingSeed(std::optional<uint64_t> seed) override { padding_seed_ = seed; }
@@ -40,6 +56,7 @@ class ToyContext : public Context {
   // last n_logits tokens go.
   void DecodeBatch(std::span<const Token> tokens, size_t n_padding, size_t n_logits, float* out);
   void DecodeScratch(size_t n_rows, std::optional<uint64_t> seed, const Kernel& kernel);
+  size_t n_held() const { return static_cast<size_t>(n_past_ - first_pos_); }
   Rope rope() const { return {options_.rope_freq_base, options_.rope_freq_scale}; }
   ValueLayout layout() const {
     return options_.attention == Attention::kOn ? ValueLayout::kRows : ValueLayout::kColumns;
@@ -49,8 +66,9 @@ class ToyContext : public Context {
   ToyOptions toy_;
   ContextOptions options_;
   StateIdentity identity_;
+  KvLayout streams_;
   Cells live_, scratch_;
-  Pos n_past_ = 0;
+  Pos first_pos_ = 0, n_past_ = 0;
   Pos window_first_ = 0;      // first position that a restored sliding window holds
   bool cells_moved_ = false;  // restored so that a window's cells are not where they were
   uint64_t n_decoded_ = 0;    // towards fail_decode_after

@@ -103,7 +103,7 @@ class ToyModel : public Model {
     std::array<float, toy::kEmbd> hidden;
     std::vector<double> sum(toy::kEmbd);
     for (size_t i = 0; i < tokens.size(); ++i) {
-      net_->Forward(tokens[i], static_cast<Pos>(i), {}, {}, options_.sliding_window, cells,
+      net_->Forward(tokens[i], static_cast<Pos>(i), 0, {}, {}, options_.sliding_window, cells,
                     hidden.data());
       for (uint32_t d = 0; d < toy::kEmbd; ++d) sum[d] += hidden[d];
     }

@@ -192,11 +192,12 @@ uint64_t Net::n_params() const {
   return n;
 }
 
-void Net::Forward(Token token, Pos pos, const Kernel& kernel, const Rope& rope, uint32_t window,
-                  Cells& cells, float* hidden) const {
+void Net::Forward(Token token, Pos pos, Pos from, const Kernel& kernel, const Rope& rope,
+                  uint32_t window, Cells& cells, float* hidden) const {
   const size_t cell = static_cast<size_t>(pos);
   const size_t end = cell + 1;
-  const size_t first = window > 0 && end > window ? end - window : 0;
+  const size_t first =
+      std::max(static_cast<size_t>(from), window > 0 && end > window ? end - window : 0);
   cells.Reserve(end);
   const Rotation rotation = RotationAt(pos, rope);
   std::array<float, kEmbd> x, h, q, heads, mixed;

@@ -50,9 +50,10 @@ class Net {
   explicit Net(uint64_t seed);
 
   // Computes `token` at `pos`: writes its K and V into the cell and attends over the cells
-  // max(0, pos - window + 1) .. pos (window 0: from 0). hidden: [kEmbd], after the last norm.
-  void Forward(Token token, Pos pos, const Kernel& kernel, const Rope& rope, uint32_t window,
-               Cells& cells, float* hidden) const;
+  // max(from, pos - window + 1) .. pos (window 0: from `from`). hidden: [kEmbd], after the last
+  // norm.
+  void Forward(Token token, Pos pos, Pos from, const Kernel& kernel, const Rope& rope,
+               uint32_t window, Cells& cells, float* hidden) const;
   // out: [kVocab]
   void Logits(const float* hidden, const Kernel& kernel, float* out) const;
 

@@ -6,6 +6,7 @@
 
 #include "kvgraft/core/random.h"
 #include "kvgraft/engine_llama/internal.h"
+#include "kvgraft/engine_llama/rope_probe.h"
 
 namespace kvgraft::engine_llama {
 namespace {
@@ -72,10 +73,14 @@ class LlamaContext : public engine::Context {
   const ContextOptions& options() const override { return options_; }
   uint32_t n_ctx() const override { return options_.n_ctx; }
   Pos n_past() const override { return n_past_; }
+  Pos first_pos() const override { return first_pos_; }
 
-  Status Clear() override {
+  Status StartAt(Pos first) override {
+    if (first < 0) {
+      return Status(Code::kInvalidArgument, "sequence from position " + std::to_string(first));
+    }
     llama_memory_clear(memory_, false);
-    n_past_ = 0;
+    first_pos_ = n_past_ = first;
     return Status::Ok();
   }
   Status Truncate(Pos n) override;
@@ -83,8 +88,27 @@ class LlamaContext : public engine::Context {
                 const Progress& progress) override;
   Result<size_t> ImageBytes() override;
   Status SaveImage(MutableByteSpan out) override;
-  Status CheckImage(ByteSpan image, Pos n_tokens) const override;
-  Status LoadImage(ByteSpan image, Pos n_tokens) override;
+  Status CheckImageAt(ByteSpan image, Pos first, Pos end) const override;
+  Status LoadImageAt(ByteSpan image, Pos first, Pos end) override;
+  Result<const KvLayout*> Layout() override;
+  Result<KvView> ViewImage(ByteSpan image) override {
+    KVG_RETURN(Layout().status());
+    return ViewPlanes(*planes_, image);
+  }
+  Result<MutableKvView> ViewImage(MutableByteSpan image) override {
+    KVG_RETURN(Layout().status());
+    return ViewPlanes(*planes_, image);
+  }
+  Result<std::vector<uint8_t>> FormatImage(
+      const std::vector<std::vector<int32_t>>& positions) override {
+    KVG_RETURN(Layout().status());
+    return FormatPlanes(*planes_, positions);
+  }
+  Status StorePositions(MutableByteSpan image,
+                        const std::vector<std::vector<int32_t>>& positions) override {
+    KVG_RETURN(Layout().status());
+    return engine_llama::StorePositions(*planes_, image, positions);
+  }
   Status RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) override;
   void SetPaddingSeed(std::optional<uint64_t> seed) override {
     padding_ = seed ? std::optional<Random>(*seed) : std::nullopt;
@@ -114,7 +138,9 @@ class LlamaContext : public engine::Context {
   StateIdentity identity_;
   std::optional<ImageLayout> layout_;
   Status layout_status_;
-  Pos n_past_ = 0;
+  std::optional<Planes> planes_;  // see Layout()
+  Status planes_status_;
+  Pos first_pos_ = 0, n_past_ = 0;
   std::optional<Random> padding_;  // unset: constant padding
   // Of the Decode that is running: polled from inside the engine, so that a batch of seconds can be
   // interrupted.
@@ -182,13 +208,14 @@ Status LlamaContext::DecodeChunk(std::span<const Token> tokens, size_t first_out
 }
 
 Status LlamaContext::CheckTokens(std::span<const Token> tokens) const {
-  const auto need = static_cast<uint64_t>(n_past_) + tokens.size();
+  const auto held = static_cast<uint64_t>(n_past_ - first_pos_);
+  const uint64_t need = held + tokens.size();
   if (need > options_.n_ctx) {
     return Status(Code::kExhausted,
                   "context holds " + std::to_string(options_.n_ctx) + " tokens, " +
-                      std::to_string(need) + " are needed (" + std::to_string(n_past_) +
-                      " there, " + std::to_string(tokens.size()) +
-                      " more); give a larger context, -c " + std::to_string(need));
+                      std::to_string(need) + " are needed (" + std::to_string(held) + " there, " +
+                      std::to_string(tokens.size()) + " more); give a larger context, -c " +
+                      std::to_string(need));
   }
   for (Token t : tokens) {
     if (t < 0 || static_cast<uint32_t>(t) >= state_->info.n_vocab) {
@@ -243,17 +270,18 @@ Status LlamaContext::Decode(std::span<const Token> tokens, Schedule schedule, si
 }
 
 Status LlamaContext::Truncate(Pos n) {
-  if (n < 0 || n > n_past_) {
-    return Status(Code::kInvalidArgument, "cut at " + std::to_string(n) + ": the sequence holds " +
-                                              std::to_string(n_past_) + " tokens");
+  if (n < first_pos_ || n > n_past_) {
+    return Status(Code::kInvalidArgument,
+                  "cut at " + std::to_string(n) + ": the sequence holds positions " +
+                      std::to_string(first_pos_) + " to " + std::to_string(n_past_));
   }
   if (n == n_past_) return Status::Ok();
-  if (n == 0) return Clear();
+  if (n == first_pos_) return StartAt(n);
   const auto window = static_cast<Pos>(state_->info.sliding_window);
   if (window > 0) {
     // A restored state holds the window before its end only.
     const Pos first = llama_memory_seq_pos_min(memory_, kLive);
-    if (first > std::max(0, n - window + 1)) {
+    if (first > std::max(first_pos_, n - window + 1)) {
       return Status(Code::kUnsupported,
                     "cut at " + std::to_string(n) +
                         ": the sliding-window layers hold nothing before " + std::to_string(first) +
@@ -288,34 +316,53 @@ Status LlamaContext::SaveImage(MutableByteSpan out) {
   return Status::Ok();
 }
 
-Status LlamaContext::CheckImage(ByteSpan image, Pos n_tokens) const {
+Status LlamaContext::CheckImageAt(ByteSpan image, Pos first, Pos end) const {
   KVG_RETURN(layout_status_);
-  if (n_tokens > static_cast<Pos>(options_.n_ctx)) {
+  if (end - first > static_cast<Pos>(options_.n_ctx)) {
     return Status(Code::kExhausted, "context holds " + std::to_string(options_.n_ctx) +
-                                        " tokens, the state has " + std::to_string(n_tokens) +
-                                        "; give a larger context, -c " + std::to_string(n_tokens));
+                                        " tokens, the state has " + std::to_string(end - first) +
+                                        "; give a larger context, -c " +
+                                        std::to_string(end - first));
   }
-  return CheckImageBytes(image, *layout_, n_tokens);
+  return CheckImageBytes(image, *layout_, end, first);
 }
 
-Status LlamaContext::LoadImage(ByteSpan image, Pos n_tokens) {
-  KVG_RETURN(CheckImage(image, n_tokens));
+Status LlamaContext::LoadImageAt(ByteSpan image, Pos first, Pos end) {
+  KVG_RETURN(CheckImageAt(image, first, end));
   KVG_RETURN(Clear());
   TakeLastLog();
   const size_t read = llama_state_seq_set_data(context_.get(), image.data(), image.size(), kLive);
-  if (read != image.size() || llama_memory_seq_pos_max(memory_, kLive) != n_tokens - 1) {
+  if (read != image.size() || llama_memory_seq_pos_max(memory_, kLive) != end - 1) {
     llama_memory_clear(memory_, true);
     return Status(Code::kInternal, "libllama took " + std::to_string(read) + " of " +
                                        std::to_string(image.size()) +
                                        " state bytes; the sequence is empty now. " + TakeLastLog());
   }
-  n_past_ = n_tokens;
+  first_pos_ = first;
+  n_past_ = end;
   return Status::Ok();
 }
 
+Result<const KvLayout*> LlamaContext::Layout() {
+  KVG_RETURN(layout_status_);
+  if (!planes_ && planes_status_.ok()) {
+    const auto find = [this]() -> Result<Planes> {
+      KVG_ASSIGN(const ModelGeometry geometry, ReadGeometry(*state_, options_));
+      KVG_ASSIGN(Planes planes, MatchPlanes(*layout_, geometry, state_->info.architecture));
+      KVG_RETURN(FindRopes(*state_, geometry, options_, &planes));
+      return planes;
+    };
+    Result<Planes> planes = find();
+    planes_status_ = planes.status();
+    if (planes.ok()) planes_ = std::move(planes).value();
+  }
+  KVG_RETURN(planes_status_);
+  return &planes_->layout;
+}
+
 Status LlamaContext::RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) {
-  const size_t room =
-      options_.n_ctx - static_cast<size_t>(n_past_) + kSpareCells - options_.row_quantum;
+  const size_t room = options_.n_ctx - static_cast<size_t>(n_past_ - first_pos_) + kSpareCells -
+                      options_.row_quantum;
   size_t left = std::min(n_tokens, room);
   Random random(seed);
   Pos pos = 0;

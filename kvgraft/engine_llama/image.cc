@@ -1,11 +1,12 @@
 #include "kvgraft/engine_llama/image.h"
 
+#include <algorithm>
 #include <string>
 
 namespace kvgraft::engine_llama {
 namespace {
 
-constexpr uint32_t kMagic = 0xaf143cd8;
+constexpr uint32_t kMagic = kImageMagic;
 constexpr uint32_t kMaxLayers = 4096;
 
 Status Corrupt(const std::string& what, uint64_t got, uint64_t expected, size_t offset) {
@@ -78,33 +79,43 @@ Result<ImageLayout> LearnCaches(ByteSpan image, bool with_values) {
   return layout;
 }
 
-// Cells at consecutive positions that end at n_tokens - 1; the first cache starts at 0.
-Status CheckCells(ByteReader& in, bool all, int32_t n_tokens, uint32_t* cells) {
+// What the positions of the cells must be.
+struct CellRule {
+  bool consecutive = false;      // first .. end-1; else any ascending ones
+  bool may_start_later = false;  // a window: a run that ends with end-1
+  int32_t first = 0, end = 0;
+};
+
+Status CheckCells(ByteReader& in, const CellRule& rule, uint32_t* cells) {
   KVG_ASSIGN(uint32_t n_stream, in.U32());
   if (n_stream != 1) return Corrupt("stream count", n_stream, 1, in.offset() - 4);
   KVG_ASSIGN(*cells, in.U32());
-  const auto n = static_cast<uint32_t>(n_tokens);
-  if (*cells > n || *cells == 0 || (all && *cells != n)) {
-    return Corrupt("cell count", *cells, n, in.offset() - 4);
-  }
+  const auto n = static_cast<uint32_t>(rule.end - rule.first);
+  const bool too_many = rule.consecutive && (*cells > n || (!rule.may_start_later && *cells != n));
+  if (*cells == 0 || too_many) return Corrupt("cell count", *cells, n, in.offset() - 4);
   KVG_ASSIGN(ByteSpan table, in.Take(uint64_t{*cells} * 12));
   ByteReader cell(table, "state image cells");
+  int64_t last = -1;
   for (uint32_t i = 0; i < *cells; ++i) {
-    KVG_ASSIGN(uint32_t pos, cell.U32());
+    KVG_ASSIGN(int32_t pos, cell.I32());
     KVG_ASSIGN(uint32_t n_seq, cell.U32());
     KVG_ASSIGN(uint32_t seq, cell.U32());
-    const uint32_t want = n - *cells + i;
-    if (pos != want)
-      return Corrupt("position of cell " + std::to_string(i), pos, want, in.offset());
+    const int64_t want =
+        rule.consecutive ? int64_t{rule.end} - *cells + i : std::max(last + 1, int64_t{pos});
+    if (pos != want) {
+      return Corrupt("position of cell " + std::to_string(i), static_cast<uint32_t>(pos),
+                     static_cast<uint64_t>(want), in.offset());
+    }
     if (n_seq != 1) return Corrupt("sequences of a cell", n_seq, 1, in.offset());
     if (seq != 0) return Corrupt("sequence id of a cell", seq, 0, in.offset());
+    last = pos;
   }
   return Status::Ok();
 }
 
-Status CheckCache(ByteReader& in, const CacheLayout& layout, bool all, int32_t n_tokens) {
+Status CheckCache(ByteReader& in, const CacheLayout& layout, const CellRule& rule) {
   uint32_t cells = 0;
-  KVG_RETURN(CheckCells(in, all, n_tokens, &cells));
+  KVG_RETURN(CheckCells(in, rule, &cells));
   KVG_ASSIGN(uint32_t v_trans, in.U32());
   if (v_trans != (layout.v_transposed ? 1u : 0u)) {
     return Corrupt("value layout (1: transposed)", v_trans, layout.v_transposed, in.offset() - 4);
@@ -130,6 +141,20 @@ Status CheckCache(ByteReader& in, const CacheLayout& layout, bool all, int32_t n
   return Status::Ok();
 }
 
+Status CheckCaches(ByteSpan image, const ImageLayout& layout, CellRule rule) {
+  ByteReader in(image, "state image");
+  KVG_ASSIGN(uint32_t magic, in.U32());
+  if (magic != kMagic) return Corrupt("magic", magic, kMagic, 0);
+  KVG_ASSIGN(uint32_t seq, in.U32());
+  if (seq != 0) return Corrupt("sequence id", seq, 0, 4);
+  for (size_t i = 0; i < layout.caches.size(); ++i) {
+    rule.may_start_later = i > 0;
+    KVG_RETURN(CheckCache(in, layout.caches[i], rule));
+  }
+  if (in.remaining() != 0) return Corrupt("bytes left over", in.remaining(), 0, in.offset());
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<ImageLayout> LearnLayout(ByteSpan image) {
@@ -142,18 +167,13 @@ Result<ImageLayout> LearnLayout(ByteSpan image) {
                     (with.ok() ? std::string("ambiguous") : with.status().message()) + ")");
 }
 
-Status CheckImageBytes(ByteSpan image, const ImageLayout& layout, int32_t n_tokens) {
-  if (n_tokens <= 0) return Status(Code::kCorrupt, "state image: no tokens");
-  ByteReader in(image, "state image");
-  KVG_ASSIGN(uint32_t magic, in.U32());
-  if (magic != kMagic) return Corrupt("magic", magic, kMagic, 0);
-  KVG_ASSIGN(uint32_t seq, in.U32());
-  if (seq != 0) return Corrupt("sequence id", seq, 0, 4);
-  for (size_t i = 0; i < layout.caches.size(); ++i) {
-    KVG_RETURN(CheckCache(in, layout.caches[i], i == 0, n_tokens));
-  }
-  if (in.remaining() != 0) return Corrupt("bytes left over", in.remaining(), 0, in.offset());
-  return Status::Ok();
+Status CheckImageBytes(ByteSpan image, const ImageLayout& layout, int32_t end, int32_t first) {
+  if (first < 0 || end <= first) return Status(Code::kCorrupt, "state image: no tokens");
+  return CheckCaches(image, layout, {.consecutive = true, .first = first, .end = end});
+}
+
+Status CheckImageShape(ByteSpan image, const ImageLayout& layout) {
+  return CheckCaches(image, layout, {.consecutive = false});
 }
 
 }  // namespace kvgraft::engine_llama

@@ -19,6 +19,8 @@
 
 namespace kvgraft::engine_llama {
 
+inline constexpr uint32_t kImageMagic = 0xaf143cd8;
+
 struct LayerLayout {
   int32_t type = 0;        // ggml_type
   uint64_t row_bytes = 0;  // of one cell; for transposed values element bytes times width
@@ -42,9 +44,11 @@ struct ImageLayout {
 // bytes do not parse as above in exactly one way.
 Result<ImageLayout> LearnLayout(ByteSpan image);
 
-// Ok when `image` holds n_tokens tokens at positions 0 .. n_tokens-1 in exactly this layout: the
-// first cache all of them, further ones (sliding windows) a run that ends with the last. Reads only
-// what it has checked; allocates nothing. kCorrupt otherwise, saying where.
-Status CheckImageBytes(ByteSpan image, const ImageLayout& layout, int32_t n_tokens);
+// Ok when `image` holds tokens at positions first .. end-1 in exactly this layout: the first cache
+// all of them, further ones (sliding windows) a run that ends with the last. Reads only what it has
+// checked; allocates nothing. kCorrupt otherwise, saying where.
+Status CheckImageBytes(ByteSpan image, const ImageLayout& layout, int32_t end, int32_t first = 0);
+// The same for cells at any ascending positions.
+Status CheckImageShape(ByteSpan image, const ImageLayout& layout);
 
 }  // namespace kvgraft::engine_llama

@@ -106,9 +106,10 @@ class SpyContext : public engine::Context {
   const engine::ContextOptions& options() const override { return real_.options(); }
   uint32_t n_ctx() const override { return real_.n_ctx(); }
   engine::Pos n_past() const override { return real_.n_past(); }
-  Status Clear() override {
+  engine::Pos first_pos() const override { return real_.first_pos(); }
+  Status StartAt(engine::Pos first) override {
     ++clears;
-    return real_.Clear();
+    return real_.StartAt(first);
   }
   Status Truncate(engine::Pos n) override {
     if (fail_truncate) return Status(Code::kUnsupported, "spy: cannot be cut");
@@ -121,15 +122,26 @@ class SpyContext : public engine::Context {
   }
   Result<size_t> ImageBytes() override { return real_.ImageBytes(); }
   Status SaveImage(MutableByteSpan out) override { return real_.SaveImage(out); }
-  Status CheckImage(ByteSpan image, engine::Pos n) const override {
+  Status CheckImageAt(ByteSpan image, engine::Pos first, engine::Pos end) const override {
     ++const_cast<SpyContext*>(this)->checks;
-    return real_.CheckImage(image, n);
+    return real_.CheckImageAt(image, first, end);
   }
-  Status LoadImage(ByteSpan image, engine::Pos n) override {
+  Status LoadImageAt(ByteSpan image, engine::Pos first, engine::Pos end) override {
     ++loads;
-    KVG_RETURN(real_.LoadImage(image, n));
+    KVG_RETURN(real_.LoadImageAt(image, first, end));
     if (fail_load_late) return Status(Code::kInternal, "spy: load failed late");
     return Status::Ok();
+  }
+  Result<const KvLayout*> Layout() override { return real_.Layout(); }
+  Result<KvView> ViewImage(ByteSpan image) override { return real_.ViewImage(image); }
+  Result<MutableKvView> ViewImage(MutableByteSpan image) override { return real_.ViewImage(image); }
+  Result<std::vector<uint8_t>> FormatImage(
+      const std::vector<std::vector<int32_t>>& positions) override {
+    return real_.FormatImage(positions);
+  }
+  Status StorePositions(MutableByteSpan image,
+                        const std::vector<std::vector<int32_t>>& positions) override {
+    return real_.StorePositions(image, positions);
   }
   Status RunUnrelatedTraffic(uint64_t seed, size_t n) override {
     return real_.RunUnrelatedTraffic(seed, n);

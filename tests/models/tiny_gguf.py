@@ -55,9 +55,12 @@ class Gguf:
             sigma = scale if scale is not None else shape[0] ** -0.5
             gauss = self.random.gauss
             data = array.array("f", (gauss(0, sigma) for _ in range(count)))
+        self.data(name, shape, data)
+
+    def data(self, name, shape, values):
         if sys.byteorder == "big":
-            data.byteswap()
-        self.tensors.append((name, shape, data.tobytes()))
+            values.byteswap()
+        self.tensors.append((name, shape, values.tobytes()))
 
     def write(self, path):
         head = struct.pack("<4sIQQ", b"GGUF", 3, len(self.tensors), len(self.meta))
@@ -126,11 +129,13 @@ def ffn(g, at, width, ff):
 
 
 def decoder(arch, seed, heads, kv_heads, layers=2, width=128, head_dim=None, bias=False,
-            norms=False, window=0):
+            norms=False, window=0, freq_base=10000.0, rope=(), freq_factors=None):
     g = Gguf(arch, seed)
     dim = head_dim or width // heads
     hyper(g, layers, width, 2 * width, heads, kv_heads)
-    g.own("rope.freq_base", F32, 10000.0)
+    g.own("rope.freq_base", F32, freq_base)
+    for key, kind, value in rope:
+        g.own("rope." + key, kind, value)
     if head_dim:
         g.own("attention.key_length", U32, dim)
         g.own("attention.value_length", U32, dim)
@@ -140,6 +145,8 @@ def decoder(arch, seed, heads, kv_heads, layers=2, width=128, head_dim=None, bia
     g.tensor("token_embd.weight", [width, vocab], scale=1.0)
     g.tensor("output_norm.weight", [width], constant=1.0)
     g.tensor("output.weight", [width, vocab])
+    if freq_factors:
+        g.data("rope_freqs.weight", [len(freq_factors)], array.array("f", freq_factors))
     for i in range(layers):
         at = "blk.%d." % i
         g.tensor(at + "attn_norm.weight", [width], constant=1.0)
@@ -155,6 +162,31 @@ def decoder(arch, seed, heads, kv_heads, layers=2, width=128, head_dim=None, bia
             g.tensor(at + "post_attention_norm.weight", [width], constant=1.0)
             g.tensor(at + "post_ffw_norm.weight", [width], constant=1.0)
         ffn(g, at, width, 2 * width)
+    return g
+
+
+def partial_rope(seed, layers=2, width=128, heads=4, rot=8):
+    """StableLM: only the first dimensions of a head are rotated."""
+    g = Gguf("stablelm", seed)
+    hyper(g, layers, width, 2 * width, heads, heads)
+    g.own("attention.layer_norm_epsilon", F32, 1e-5)
+    g.own("use_parallel_residual", BOOL, False)
+    g.own("rope.dimension_count", U32, rot)
+    vocab = vocabulary(g)
+    g.tensor("token_embd.weight", [width, vocab], scale=1.0)
+    g.tensor("output.weight", [width, vocab])
+    norms = ["output_norm"] + ["blk.%d.%s" % (i, n) for i in range(layers)
+                               for n in ("attn_norm", "ffn_norm")]
+    for name in norms:
+        g.tensor(name + ".weight", [width], constant=1.0)
+        g.tensor(name + ".bias", [width], constant=0.0)
+    for i in range(layers):
+        at = "blk.%d." % i
+        for name in ("q", "k", "v", "output"):
+            g.tensor(at + "attn_%s.weight" % name, [width, width])
+        g.tensor(at + "ffn_gate.weight", [width, 2 * width])
+        g.tensor(at + "ffn_up.weight", [width, 2 * width])
+        g.tensor(at + "ffn_down.weight", [2 * width, width])
     return g
 
 
@@ -246,7 +278,15 @@ KINDS = {
     "qwen2": lambda: decoder("qwen2", 5, heads=4, kv_heads=2, bias=True),
     "qwen3": lambda: decoder("qwen3", 6, heads=4, kv_heads=2, head_dim=64, norms=True),
     "gemma3": lambda: decoder("gemma3", 7, heads=4, kv_heads=1, layers=7, head_dim=32, norms=True,
-                              window=64),
+                              window=64, freq_base=1000000.0),
+    "linear": lambda: decoder("llama", 12, heads=4, kv_heads=2, rope=[
+        ("scaling.type", STR, "linear"), ("scaling.factor", F32, 4.0)]),
+    "llama31": lambda: decoder("llama", 13, heads=4, kv_heads=2, freq_base=500000.0,
+                               freq_factors=[1.0] * 6 + [1.5, 2.5, 4.0, 6.0] + [8.0] * 6),
+    "yarn": lambda: decoder("llama", 14, heads=4, kv_heads=2, rope=[
+        ("scaling.type", STR, "yarn"), ("scaling.factor", F32, 4.0),
+        ("scaling.original_context_length", U32, 512)]),
+    "partial": lambda: partial_rope(15),
     "mla": lambda: mla(8),
     "bert": lambda: bert(9),
     "lora-a": lambda: lora(10),

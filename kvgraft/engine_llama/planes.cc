@@ -1,0 +1,306 @@
+#include "kvgraft/engine_llama/planes.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace kvgraft::engine_llama {
+namespace {
+
+constexpr size_t kHeaderBytes = 8;        // magic, sequence id
+constexpr size_t kCacheHeaderBytes = 8;   // n_stream, cell count
+constexpr size_t kCellBytes = 12;         // position, number of sequences, sequence id
+constexpr size_t kDataHeaderBytes = 8;    // v_trans, n_layer
+constexpr size_t kEntryHeaderBytes = 12;  // either kind of entry
+
+Status Unknown(const std::string& arch, const std::string& what) {
+  return Status(Code::kUnsupported, "planes: the cache of '" + arch + "' is not laid out as its " +
+                                        "file says (" + what + "); only its image can be used");
+}
+
+Result<uint64_t> Elements(const LayerLayout& entry) {
+  KVG_ASSIGN(const BlockSize block, BlockOf(static_cast<DType>(entry.type)));
+  if (entry.row_bytes % block.bytes != 0) return uint64_t{0};
+  return entry.row_bytes / block.bytes * block.elements;
+}
+
+bool IsQuantised(DType type) {
+  return type != DType::kF32 && type != DType::kF16 && type != DType::kBF16;
+}
+
+// llama-kv-cache.cpp: quantised caches of heads that are multiples of 64 are rotated, keys by the
+// largest power of two that divides a head, values by 64.
+uint32_t HadamardOf(DType type, uint32_t head_dim, bool value) {
+  const char* off = std::getenv("LLAMA_ATTN_ROT_DISABLE");  // the engine's own switch
+  if (!IsQuantised(type) || head_dim % 64 != 0) return 0;
+  if (off != nullptr && std::atoi(off) != 0) return 0;
+  if (value) return 64;
+  uint32_t n = 64;
+  while (head_dim % (n * 2) == 0) n *= 2;
+  return n;
+}
+
+class Matcher {
+ public:
+  Matcher(const ModelGeometry& geometry, const std::string& arch, Planes* out)
+      : geometry_(geometry), arch_(arch), out_(out) {}
+
+  Status Run() {
+    const ImageLayout& image = out_->image;
+    const auto n_caches = static_cast<uint32_t>(image.caches.size());
+    if (n_caches > 2) return Unknown(arch_, std::to_string(n_caches) + " caches");
+    out_->layout.n_tables = n_caches;
+    for (uint32_t c = 0; c < n_caches; ++c) {
+      std::vector<uint32_t> layers;
+      for (uint32_t i = 0; i < geometry_.layers.size(); ++i) {
+        if (n_caches == 1 || geometry_.layers[i].windowed == (c == 1)) layers.push_back(i);
+      }
+      const CacheLayout& cache = image.caches[c];
+      if (cache.keys.size() != layers.size()) {
+        return Unknown(arch_, std::to_string(cache.keys.size()) + " layers in cache " +
+                                  std::to_string(c) + ", expected " +
+                                  std::to_string(layers.size()));
+      }
+      for (uint32_t i = 0; i < layers.size(); ++i) KVG_RETURN(AddKeys(c, i, layers[i]));
+      for (uint32_t i = 0; i < cache.values.size(); ++i) KVG_RETURN(AddValues(c, i, layers[i]));
+    }
+    return Status::Ok();
+  }
+
+ private:
+  Status AddKeys(uint32_t cache, uint32_t entry, uint32_t layer) {
+    const LayerLayout& at = out_->image.caches[cache].keys[entry];
+    const LayerGeometry& g = geometry_.layers[layer];
+    KVG_ASSIGN(const uint64_t width, Elements(at));
+    StreamSpec s = Spec(cache, layer, at);
+    if (out_->image.caches[cache].values.empty()) {
+      // MLA: one row for all heads, the latent and then the key that carries the position.
+      if (geometry_.kv_lora_rank == 0 || width <= geometry_.kv_lora_rank || IsQuantised(s.type)) {
+        return Unknown(arch_, "keys without values, " + std::to_string(width) + " wide");
+      }
+      s.kind = StreamKind::kMlaLatent;
+      s.n_heads = 1;
+      s.head_dim = geometry_.kv_lora_rank;
+      Add(s, {cache, false, entry});
+      s.kind = StreamKind::kMlaRopeKey;
+      s.row_offset = geometry_.kv_lora_rank;
+      s.head_dim = static_cast<uint32_t>(width) - geometry_.kv_lora_rank;
+      Add(s, {cache, false, entry});
+      return Status::Ok();
+    }
+    s.kind = StreamKind::kKey;
+    KVG_RETURN(SetHeads(width, g.n_kv_heads, g.key_dim, layer, &s));
+    s.hadamard = HadamardOf(s.type, s.head_dim, false);
+    Add(s, {cache, false, entry});
+    return Status::Ok();
+  }
+
+  Status AddValues(uint32_t cache, uint32_t entry, uint32_t layer) {
+    const LayerLayout& at = out_->image.caches[cache].values[entry];
+    const LayerGeometry& g = geometry_.layers[layer];
+    StreamSpec s = Spec(cache, layer, at);
+    s.kind = StreamKind::kValue;
+    if (out_->image.caches[cache].v_transposed) s.order = StreamOrder::kColumns;
+    KVG_ASSIGN(const uint64_t width, Elements(at));
+    KVG_RETURN(SetHeads(width, g.n_kv_heads, g.value_dim, layer, &s));
+    s.hadamard = HadamardOf(s.type, s.head_dim, true);
+    Add(s, {cache, true, entry});
+    return Status::Ok();
+  }
+
+  Status SetHeads(uint64_t width, uint32_t n_heads, uint32_t dim, uint32_t layer,
+                  StreamSpec* s) const {
+    if (n_heads == 0 || width != uint64_t{n_heads} * dim) {
+      return Unknown(arch_, "layer " + std::to_string(layer) + ": " + std::to_string(width) +
+                                " elements a token, expected " + std::to_string(n_heads) +
+                                " heads of " + std::to_string(dim));
+    }
+    s->n_heads = n_heads;
+    s->head_dim = dim;
+    return Status::Ok();
+  }
+
+  static StreamSpec Spec(uint32_t cache, uint32_t layer, const LayerLayout& at) {
+    StreamSpec s;
+    s.layer = layer;
+    s.table = cache;
+    s.type = static_cast<DType>(at.type);
+    return s;
+  }
+
+  void Add(const StreamSpec& spec, const StreamPlace& place) {
+    out_->layout.streams.push_back(spec);
+    out_->places.push_back(place);
+  }
+
+  const ModelGeometry& geometry_;
+  const std::string& arch_;
+  Planes* out_;
+};
+
+uint64_t EntryBytes(const LayerLayout& entry, uint64_t n_cells) {
+  return kEntryHeaderBytes + entry.row_bytes * n_cells;
+}
+
+uint64_t CacheBytes(const CacheLayout& cache, uint64_t n_cells) {
+  uint64_t bytes = kCacheHeaderBytes + kCellBytes * n_cells + kDataHeaderBytes;
+  for (const LayerLayout& e : cache.keys) bytes += EntryBytes(e, n_cells);
+  for (const LayerLayout& e : cache.values) bytes += EntryBytes(e, n_cells);
+  return bytes;
+}
+
+uint32_t GetU32(ByteSpan in, size_t at) {
+  uint32_t v = 0;
+  std::memcpy(&v, in.data() + at, sizeof v);
+  return v;
+}
+
+// Offsets into an image that has been checked.
+struct CacheOffsets {
+  size_t cells = 0, n_cells = 0;
+  std::vector<size_t> keys, values;  // of the entries' data
+};
+
+std::vector<CacheOffsets> Locate(const ImageLayout& layout, ByteSpan image) {
+  std::vector<CacheOffsets> out;
+  size_t at = kHeaderBytes;
+  for (const CacheLayout& cache : layout.caches) {
+    CacheOffsets o;
+    o.n_cells = GetU32(image, at + 4);
+    o.cells = at + kCacheHeaderBytes;
+    at = o.cells + kCellBytes * o.n_cells + kDataHeaderBytes;
+    for (const LayerLayout& e : cache.keys) {
+      o.keys.push_back(at + kEntryHeaderBytes);
+      at += EntryBytes(e, o.n_cells);
+    }
+    for (const LayerLayout& e : cache.values) {
+      o.values.push_back(at + kEntryHeaderBytes);
+      at += EntryBytes(e, o.n_cells);
+    }
+    out.push_back(std::move(o));
+  }
+  return out;
+}
+
+template <typename Byte>
+Result<BasicKvView<Byte>> View(const Planes& planes, std::span<Byte> image) {
+  KVG_RETURN(CheckImageShape(image, planes.image));
+  const std::vector<CacheOffsets> caches = Locate(planes.image, image);
+  BasicKvView<Byte> view;
+  view.layout = &planes.layout;
+  for (const CacheOffsets& cache : caches) {
+    std::vector<int32_t>& positions = view.positions.emplace_back(cache.n_cells);
+    for (size_t i = 0; i < cache.n_cells; ++i) {
+      positions[i] = static_cast<int32_t>(GetU32(image, cache.cells + kCellBytes * i));
+    }
+  }
+  for (size_t i = 0; i < planes.places.size(); ++i) {
+    const StreamPlace& place = planes.places[i];
+    const CacheLayout& cache = planes.image.caches[place.cache];
+    const CacheOffsets& at = caches[place.cache];
+    const LayerLayout& entry = (place.value ? cache.values : cache.keys)[place.entry];
+    const StreamSpec& spec = planes.layout.streams[i];
+    const size_t start = (place.value ? at.values : at.keys)[place.entry];
+    KVG_ASSIGN(const BlockSize block, BlockOf(spec.type));
+    const size_t skip = size_t{spec.row_offset} / block.elements * block.bytes;
+    view.streams.push_back(
+        {image.subspan(start + skip, entry.row_bytes * at.n_cells - skip), entry.row_bytes});
+  }
+  return view;
+}
+
+void PutCells(ByteWriter* out, const std::vector<int32_t>& positions) {
+  for (const int32_t pos : positions) {
+    out->I32(pos);
+    out->U32(1);
+    out->I32(0);
+  }
+}
+
+Status CheckPositions(const Planes& planes, const std::vector<std::vector<int32_t>>& positions) {
+  if (positions.size() != planes.image.caches.size()) {
+    return Status(Code::kInvalidArgument,
+                  "planes: positions for " + std::to_string(positions.size()) +
+                      " tables, the state has " + std::to_string(planes.image.caches.size()));
+  }
+  for (const std::vector<int32_t>& table : positions) {
+    for (size_t i = 0; i < table.size(); ++i) {
+      if (table[i] < 0 || (i > 0 && table[i] <= table[i - 1])) {
+        return Status(Code::kInvalidArgument, "planes: position " + std::to_string(table[i]) +
+                                                  " of cell " + std::to_string(i) +
+                                                  "; expected ascending ones from 0");
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<Planes> MatchPlanes(const ImageLayout& image, const ModelGeometry& geometry,
+                           const std::string& arch) {
+  Planes planes;
+  planes.image = image;
+  KVG_RETURN(Matcher(geometry, arch, &planes).Run());
+  return planes;
+}
+
+Result<KvView> ViewPlanes(const Planes& planes, ByteSpan image) {
+  return View<const uint8_t>(planes, image);
+}
+Result<MutableKvView> ViewPlanes(const Planes& planes, MutableByteSpan image) {
+  return View<uint8_t>(planes, image);
+}
+
+Result<std::vector<uint8_t>> FormatPlanes(const Planes& planes,
+                                          const std::vector<std::vector<int32_t>>& positions) {
+  KVG_RETURN(CheckPositions(planes, positions));
+  ByteWriter out;
+  out.U32(kImageMagic);
+  out.I32(0);
+  size_t end = out.size();
+  for (size_t c = 0; c < positions.size(); ++c) {
+    const CacheLayout& cache = planes.image.caches[c];
+    const uint64_t n = positions[c].size();
+    end += CacheBytes(cache, n);
+    out.U32(1);
+    out.U32(static_cast<uint32_t>(n));
+    PutCells(&out, positions[c]);
+    out.U32(cache.v_transposed ? 1 : 0);
+    out.U32(static_cast<uint32_t>(cache.keys.size()));
+    const auto put = [&](const LayerLayout& entry, bool columns) {
+      out.I32(entry.type);
+      if (columns) {
+        out.U32(entry.element_bytes);
+        out.U32(entry.width);
+      } else {
+        out.U64(entry.row_bytes);
+      }
+      out.ZerosTo(out.size() + entry.row_bytes * n);
+    };
+    for (const LayerLayout& e : cache.keys) put(e, false);
+    for (const LayerLayout& e : cache.values) put(e, cache.v_transposed);
+  }
+  if (out.size() != end) return Status(Code::kInternal, "planes: image of another size");
+  return std::move(out).Take();
+}
+
+Status StorePositions(const Planes& planes, MutableByteSpan image,
+                      const std::vector<std::vector<int32_t>>& positions) {
+  KVG_RETURN(CheckImageShape(image, planes.image));
+  KVG_RETURN(CheckPositions(planes, positions));
+  const std::vector<CacheOffsets> caches = Locate(planes.image, image);
+  for (size_t c = 0; c < caches.size(); ++c) {
+    if (positions[c].size() != caches[c].n_cells) {
+      return Status(Code::kInvalidArgument, "planes: " + std::to_string(positions[c].size()) +
+                                                " positions for " +
+                                                std::to_string(caches[c].n_cells) + " cells");
+    }
+    for (size_t i = 0; i < positions[c].size(); ++i) {
+      std::memcpy(image.data() + caches[c].cells + kCellBytes * i, &positions[c][i], 4);
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace kvgraft::engine_llama
