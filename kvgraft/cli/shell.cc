@@ -188,6 +188,7 @@ void BuildVerbs(Shell& shell) {
   AddTransferVerbs(shell);
   AddModelsVerbs(shell);
   AddProveVerbs(shell);
+  AddEvalVerbs(shell);
   AddDoctorVerbs(shell);
   AddCompletionVerbs(shell);
 }

@@ -55,6 +55,7 @@ void AddVerifyVerbs(Shell& shell);
 void AddShowVerbs(Shell& shell);
 void AddModelsVerbs(Shell& shell);
 void AddProveVerbs(Shell& shell);
+void AddEvalVerbs(Shell& shell);
 void AddDoctorVerbs(Shell& shell);
 void AddCompletionVerbs(Shell& shell);
 

@@ -39,6 +39,12 @@ Status FillOptions(Shell& shell, AskFlags& flags) {
     return Status(Code::kInvalidArgument,
                   "ask: --file, --text, --system and --raw have no effect on a grafted artifact");
   }
+  if (options.grafts.size() > 1 && options.or_compute) {
+    return Status(Code::kInvalidArgument, "ask: --or-compute is for one artifact; give --exact");
+  }
+  if (options.grafts.size() < 2 && options.exact) {
+    return Status(Code::kInvalidArgument, "ask: --exact is for several artifacts");
+  }
   if (options.or_compute && options.grafts.empty()) {
     return Status(Code::kInvalidArgument, "ask: --or-compute has no effect without --graft");
   }
@@ -70,6 +76,7 @@ Json ReportJson(const app::AskReport& report) {
   json["artifacts"] = Json::array();
   for (const auto& entry : report.artifacts) json["artifacts"].push_back(entry.id);
   json["tier_reason"] = report.tier_reason.empty() ? Json(nullptr) : Json(report.tier_reason);
+  json["stored"] = report.stored_id.empty() ? Json(nullptr) : Json(report.stored_id);
   json["fallback"] = report.fallback.empty() ? Json(nullptr) : Json(report.fallback);
   json["finish_reason"] = report.generation.finish_reason;
   json["generation"] = report.exact_schedule ? "exact" : "fast";
@@ -90,9 +97,10 @@ Json ReportJson(const app::AskReport& report) {
 
 std::string Summary(const app::AskReport& report) {
   std::string line = FormatCount(report.tokens_reused) + " tokens reused";
-  if (!report.artifacts.empty()) {
-    line += " from " + ShortId(report.artifacts[0].id) + " in " + FormatMs(report.restore_ms());
+  for (size_t i = 0; i < report.artifacts.size(); ++i) {
+    line += (i == 0 ? " from " : ", ") + ShortId(report.artifacts[i].id);
   }
+  if (!report.artifacts.empty()) line += " in " + FormatMs(report.restore_ms());
   line += ", " + FormatCount(report.tokens_computed) + " computed, first token after " +
           FormatMs(report.first_token_ms) + ", tier " + report.tier;
   if (!report.tier_reason.empty()) line += " (" + report.tier_reason + ")";
@@ -164,6 +172,11 @@ void AddAskVerbs(Shell& shell) {
   ask->add_flag("--no-probe", flags->no_probe, "restore without the proof of the logits");
   ask->add_flag("--or-compute", flags->options.or_compute,
                 "a state that cannot be read is computed from the artifact's tokens");
+  ask->add_option("--link", flags->options.link_tokens,
+                  "first tokens of further artifacts that are computed in their place (16)")
+      ->type_name("N");
+  ask->add_flag("--exact", flags->options.exact,
+                "several artifacts: compute what their sequence lacks, and store it");
   AddGenerateFlags(ask, &flags->generate);
   AddModelFlags(ask, shell);
   AddStoreFlags(ask, shell);

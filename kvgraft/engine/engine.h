@@ -144,6 +144,10 @@ class Context {
   virtual Status StorePositions(MutableByteSpan image,
                                 const std::vector<std::vector<int32_t>>& positions) = 0;
 
+  // Moves the live sequence by the engine's own rotation of its keys, the baseline that moved
+  // grafts are measured against. kUnsupported where the engine has none.
+  virtual Status ShiftByEngine(Pos delta) = 0;
+
   // Fills scratch rows with random content and removes them again, as other users' traffic would:
   // for proofs. No effect on the live sequence.
   virtual Status RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) = 0;

@@ -254,6 +254,31 @@ Status ToyContext::LoadImageAt(ByteSpan image, Pos first, Pos end) {
   return Status::Ok();
 }
 
+Status ToyContext::ShiftByEngine(Pos delta) {
+  const int64_t first = int64_t{first_pos_} + delta, end = int64_t{n_past_} + delta;
+  if (first < 0 || end > kMaxContext)
+    return Invalid("a shift of positions " + std::to_string(first_pos_) + " to " +
+                   std::to_string(n_past_) + " by " + std::to_string(delta));
+  Cells moved;
+  moved.Reserve(static_cast<size_t>(end));
+  for (uint32_t l = 0; l < kLayers; ++l) {
+    for (Pos pos = first_pos_; pos < n_past_; ++pos) {
+      const size_t from = static_cast<size_t>(pos) * kKvDim;
+      const size_t to = static_cast<size_t>(pos + delta) * kKvDim;
+      std::copy_n(live_.layers[l].v.data() + from, kKvDim, moved.layers[l].v.data() + to);
+      std::copy_n(live_.layers[l].k.data() + from, kKvDim, moved.layers[l].k.data() + to);
+      const RopeTurn turn = RopeTurn::Between(streams_.ropes[0], pos, pos + delta);
+      for (uint32_t h = 0; h < kKvHeads; ++h)
+        turn.Apply(streams_.ropes[0], {moved.layers[l].k.data() + to + h * kHeadDim, kHeadDim});
+    }
+  }
+  live_ = std::move(moved);
+  first_pos_ += delta;
+  n_past_ += delta;
+  window_first_ += delta;
+  return Status::Ok();
+}
+
 Status ToyContext::RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) {
   for (size_t done = 0; done < n_tokens;) {
     const size_t n = std::min<size_t>(options_.n_ubatch, n_tokens - done);

@@ -45,6 +45,7 @@ class ToyContext : public Context {
     return toy::StorePositions(image, layout(), positions);
   }
 
+  Status ShiftByEngine(Pos delta) override;
   Status RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) override;
   void SetPaddingSeed(std::optional<uint64_t> seed) override { padding_seed_ = seed; }
   Status SetThreads(uint32_t n_threads) override;

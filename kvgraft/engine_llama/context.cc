@@ -109,6 +109,7 @@ class LlamaContext : public engine::Context {
     KVG_RETURN(Layout().status());
     return engine_llama::StorePositions(*planes_, image, positions);
   }
+  Status ShiftByEngine(Pos delta) override;
   Status RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) override;
   void SetPaddingSeed(std::optional<uint64_t> seed) override {
     padding_ = seed ? std::optional<Random>(*seed) : std::nullopt;
@@ -358,6 +359,21 @@ Result<const KvLayout*> LlamaContext::Layout() {
   }
   KVG_RETURN(planes_status_);
   return &planes_->layout;
+}
+
+Status LlamaContext::ShiftByEngine(Pos delta) {
+  if (!llama_memory_can_shift(memory_)) {
+    return Status(Code::kUnsupported,
+                  "this engine cannot shift the keys of '" + state_->info.architecture + "'");
+  }
+  if (int64_t{first_pos_} + delta < 0) {
+    return Status(Code::kInvalidArgument, "shift by " + std::to_string(delta) + " from position " +
+                                              std::to_string(first_pos_));
+  }
+  llama_memory_seq_add(memory_, kLive, -1, -1, delta);  // carried out before the next batch
+  first_pos_ += delta;
+  n_past_ += delta;
+  return Status::Ok();
 }
 
 Status LlamaContext::RunUnrelatedTraffic(uint64_t seed, size_t n_tokens) {

@@ -143,6 +143,7 @@ class SpyContext : public engine::Context {
                         const std::vector<std::vector<int32_t>>& positions) override {
     return real_.StorePositions(image, positions);
   }
+  Status ShiftByEngine(engine::Pos delta) override { return real_.ShiftByEngine(delta); }
   Status RunUnrelatedTraffic(uint64_t seed, size_t n) override {
     return real_.RunUnrelatedTraffic(seed, n);
   }

@@ -55,10 +55,6 @@ class Refusals(CliTest):
     def test_a_small_context_of_another_model_names_the_model(self):
         self.fails(3, *self.ask("-m", "toy:2", "-c", 100), says="model.sha256")
 
-    def test_several_artifacts(self):
-        for grafts in (["--graft", "doc", "--graft", "doc"], ["--graft", "doc", "doc"]):
-            self.fails(3, "ask", *TOY, *grafts, "Who?", says="not supported yet")
-
     def test_names(self):
         # llama.cpp#26316: names that leave the folder.
         for name in BAD_NAMES:

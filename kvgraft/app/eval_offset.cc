@@ -1,0 +1,112 @@
+#include "kvgraft/app/eval_offset.h"
+
+#include <nlohmann/json.hpp>
+
+#include "kvgraft/app/capture.h"
+#include "kvgraft/app/prove.h"
+#include "kvgraft/app/version.h"
+#include "kvgraft/core/file.h"
+
+namespace kvgraft::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Number(double value) { return value - value == 0 ? Json(value) : Json(nullptr); }
+
+Json ArmJson(const eval::OffsetSummary& s, const eval::OffsetSummary::Arm& arm) {
+  return {{"items", s.tokens},
+          {"kl", Number(arm.kl)},
+          {"kl_standard_error", Number(arm.kl_error)},
+          {"kl_max", Number(arm.kl_max)},
+          {"top1_agreement", arm.top1}};
+}
+
+Json ItemArmJson(const eval::OffsetArm& arm) {
+  return {{"kl", Number(arm.kl)}, {"kl_max", Number(arm.kl_max)}, {"top1", arm.top1}};
+}
+
+Json ItemJson(const eval::OffsetItem& item) {
+  Json json = {{"text", item.text},
+               {"offset", item.offset},
+               {"items", item.n_scored},
+               {"fresh_at_0", ItemArmJson(item.fresh)},
+               {"moved", ItemArmJson(item.moved)}};
+  if (item.has_shift) json["engine_shift"] = ItemArmJson(item.shift);
+  json["move_ms"] = item.move_ms;
+  json["load_ms"] = item.load_ms;
+  return json;
+}
+
+bool Holds(const std::vector<eval::OffsetSummary>& offsets) {
+  for (const eval::OffsetSummary& s : offsets) {
+    if (s.moved.kl <= kSameKl) continue;
+    if (!(s.moved.kl <= kOwnDrift * s.fresh.kl)) return false;
+    const double error = s.moved.kl_error + s.shift.kl_error;
+    if (s.has_shift && !(s.moved.kl <= s.shift.kl + error)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<EvalOffsetOutcome> RunEvalOffset(Runtime& runtime, const EvalOffsetOptions& options) {
+  const double start = NowMs();
+  EvalOffsetOutcome outcome;
+  outcome.model = options.model;
+  eval::OffsetOptions& o = outcome.options;
+  if (options.quick) o.offsets = {8, 1024};
+  if (!options.offsets.empty()) o.offsets = options.offsets;
+  o.n_texts = options.n_texts > 0 ? options.n_texts : options.quick ? 2 : 8;
+  o.seed = options.seed;
+  if (!options.texts_dir.empty()) {
+    KVG_ASSIGN(o.texts, ReadTexts(options.texts_dir));
+  }
+  KVG_ASSIGN(engine::Model * model, runtime.OpenModel());
+  KVG_ASSIGN(o.context, runtime.ContextFor(o.n_context + o.n_scored));
+  const Hooks& hooks = runtime.hooks();
+  const auto progress = hooks.Stage("offset");
+  KVG_ASSIGN(outcome.items, eval::MeasureOffsets(
+                                *model, o, [&](const eval::OffsetItem&, size_t done, size_t total) {
+                                  return !progress || progress(done, total);
+                                }));
+  outcome.offsets = eval::Summarise(outcome.items);
+  outcome.holds = Holds(outcome.offsets);
+  outcome.total_ms = NowMs() - start;
+  if (!options.items.empty()) {
+    std::string lines;
+    for (const eval::OffsetItem& item : outcome.items) lines += ItemJson(item).dump() + "\n";
+    KVG_RETURN(WriteFileAtomic(options.items, lines));
+  }
+  if (!options.out.empty()) {
+    Json json = EvalOffsetJson(outcome);
+    json["per_item"] = Json::array();
+    for (const eval::OffsetItem& item : outcome.items) json["per_item"].push_back(ItemJson(item));
+    KVG_RETURN(WriteFileAtomic(options.out, json.dump(1) + "\n"));
+  }
+  return outcome;
+}
+
+Json EvalOffsetJson(const EvalOffsetOutcome& outcome) {
+  const EngineInfo engine = GetEngineInfo();
+  Json json = {{"eval", "offset"},
+               {"model", outcome.model},
+               {"holds", outcome.holds},
+               {"texts", outcome.options.n_texts},
+               {"tokens_moved", outcome.options.n_context},
+               {"tokens_scored", outcome.options.n_scored},
+               {"seed", outcome.options.seed}};
+  json["offsets"] = Json::array();
+  for (const eval::OffsetSummary& s : outcome.offsets) {
+    Json arms = {{"fresh_at_0", ArmJson(s, s.fresh)}, {"moved", ArmJson(s, s.moved)}};
+    if (s.has_shift) arms["engine_shift"] = ArmJson(s, s.shift);
+    json["offsets"].push_back({{"offset", s.offset}, {"arms", std::move(arms)}});
+  }
+  json["total_ms"] = outcome.total_ms;
+  json["producer"] = kProducer;
+  json["engine"] = {
+      {"version", engine.version}, {"ggml", engine.ggml}, {"cpu_features", engine.cpu_features}};
+  return json;
+}
+
+}  // namespace kvgraft::app

@@ -1,0 +1,188 @@
+#include "kvgraft/session/compose.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "kvgraft/graft/move.h"
+#include "kvgraft/math/cells.h"
+#include "kvgraft/session/artifact_checks.h"
+#include "kvgraft/session/image_buffer.h"
+#include "kvgraft/session/prompt.h"
+
+namespace kvgraft::session {
+namespace {
+
+using engine::Pos;
+using engine::Schedule;
+using engine::Token;
+using Clock = std::chrono::steady_clock;
+using Positions = std::vector<std::vector<int32_t>>;
+
+double MsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// How many of the artifact's tokens do not stand for its own text: the template's head before a
+// document, which the first artifact has already opened, or a beginning-of-sequence token.
+Result<size_t> CountHead(const engine::Model& model, const artifact::Reader& artifact) {
+  const std::vector<Token>& tokens = artifact.tokens();
+  if (artifact.manifest().prompt_kind == "chat" && !artifact.text().empty()) {
+    const Segment document[] = {{artifact.text()}, {"\n\n"}};  // as BuildDocumentPrompt ends
+    KVG_ASSIGN(const std::vector<Token> own, TokenizeSegments(model, document, /*bos=*/false));
+    if (own.size() < tokens.size() && std::equal(own.rbegin(), own.rend(), tokens.rbegin())) {
+      return tokens.size() - own.size();
+    }
+  }
+  KVG_ASSIGN(const std::vector<Token> bos, model.Tokenize("", /*add_bos=*/true, false));
+  const bool has = bos.size() == 1 && !tokens.empty() && tokens[0] == bos[0];
+  return has ? size_t{1} : size_t{0};
+}
+
+Status CheckAttach(engine::Context& context, const engine::Model& model,
+                   const artifact::Reader& artifact, unsigned verify_threads) {
+  if (context.n_past() == context.first_pos()) {
+    return Status(Code::kInvalidArgument,
+                  "the context is empty: graft the first artifact, attach the others");
+  }
+  KVG_RETURN(CheckCompat(artifact.manifest().identity, context.identity()));
+  KVG_RETURN(CheckTokens(model, artifact));
+  KVG_RETURN(context.Layout().status());
+  const auto held = static_cast<uint64_t>(context.n_past() - context.first_pos());
+  const uint64_t needed = held + artifact.tokens().size();
+  if (needed > context.n_ctx()) {
+    return Status(Code::kExhausted, "the artifacts have " + std::to_string(needed) +
+                                        " tokens together, the context takes " +
+                                        std::to_string(context.n_ctx()) + "; use -c " +
+                                        std::to_string(needed) +
+                                        " or more, plus room for the question and the answer");
+  }
+  return artifact.VerifyPages(ThreadsOr(verify_threads));
+}
+
+// Cells of a table whose position is `from` or more: the first of them.
+size_t FirstCell(const std::vector<int32_t>& positions, int32_t from) {
+  return static_cast<size_t>(std::lower_bound(positions.begin(), positions.end(), from) -
+                             positions.begin());
+}
+
+class Attacher {
+ public:
+  Attacher(engine::Context& context, const artifact::Reader& artifact)
+      : context_(context), artifact_(artifact) {}
+
+  // Puts the image's cells from token `first` on behind the live sequence.
+  Status Run(size_t first, Attached* out) {
+    const size_t n_image = artifact_.manifest().n_image_tokens;
+    auto clock = Clock::now();
+    KVG_ASSIGN(const ImageBuffer before, TakeImage(context_));
+    KVG_ASSIGN(const KvView held, context_.ViewImage(ByteSpan(before)));
+    const ByteSpan stored = artifact_.image();
+    KVG_RETURN(context_.CheckImage(stored, static_cast<Pos>(n_image)));
+    ImageBuffer moved(stored.begin(), stored.end());
+    KVG_ASSIGN(MutableKvView added, context_.ViewImage(MutableByteSpan(moved)));
+    std::vector<size_t> from;  // per table, the first cell that is attached
+    for (const std::vector<int32_t>& table : added.positions) {
+      from.push_back(FirstCell(table, static_cast<int32_t>(first)));
+    }
+    const Pos at = context_.n_past();
+    KVG_RETURN(graft::MoveKeys(&added, int64_t{at} - static_cast<int64_t>(first),
+                               context_.options().n_threads));
+    KVG_ASSIGN(std::vector<uint8_t> image, Join(held, added, from));
+    out->move_ms = MsSince(clock);
+
+    clock = Clock::now();
+    const Pos start = context_.first_pos();
+    const auto end = at + static_cast<Pos>(n_image - first);
+    KVG_RETURN(context_.LoadImageAt(image, start, end));
+    out->load_ms = MsSince(clock);
+    out->tokens_reused = n_image - first;
+    return Status::Ok();
+  }
+
+ private:
+  Result<std::vector<uint8_t>> Join(const KvView& held, const MutableKvView& added,
+                                    const std::vector<size_t>& from) {
+    Positions positions(held.positions.size());
+    std::vector<size_t> n_held(positions.size());
+    for (size_t t = 0; t < positions.size(); ++t) {
+      const std::vector<int32_t>& a = added.positions[t];
+      positions[t] = held.positions[t];
+      // A window that begins behind what is held leaves the held cells outside of it.
+      const bool gap =
+          from[t] < a.size() && !positions[t].empty() && a[from[t]] != positions[t].back() + 1;
+      if (gap) positions[t].clear();
+      n_held[t] = positions[t].size();
+      positions[t].insert(positions[t].end(), a.begin() + static_cast<int64_t>(from[t]), a.end());
+    }
+    KVG_ASSIGN(std::vector<uint8_t> image, context_.FormatImage(positions));
+    KVG_ASSIGN(const MutableKvView all, context_.ViewImage(MutableByteSpan(image)));
+    const KvView moved = math::Readable(added);
+    for (uint32_t t = 0; t < positions.size(); ++t) {
+      KVG_RETURN(graft::CopyCells(held, t, 0, n_held[t], all, 0));
+      KVG_RETURN(
+          graft::CopyCells(moved, t, from[t], positions[t].size() - n_held[t], all, n_held[t]));
+    }
+    return image;
+  }
+
+  engine::Context& context_;
+  const artifact::Reader& artifact_;
+};
+
+Result<Attached> AttachChecked(engine::Context& context, const engine::Model& model,
+                               const artifact::Reader& artifact, const AttachOptions& options,
+                               const engine::Progress& progress) {
+  const std::span<const Token> tokens(artifact.tokens());
+  KVG_ASSIGN(const size_t skip, CountHead(model, artifact));
+  const size_t n_image = artifact.manifest().n_image_tokens;
+  Attached out;
+  out.tokens_dropped = skip;
+  size_t first = std::min(tokens.size(), skip + options.link_tokens);
+  if (first >= n_image) first = tokens.size();  // nothing of the image would be used
+
+  auto clock = Clock::now();
+  if (first > skip) {
+    KVG_RETURN(
+        context.Decode(tokens.subspan(skip, first - skip), Schedule::kExact, 0, nullptr, progress));
+  }
+  out.link_ms = MsSince(clock);
+  out.tokens_computed = first - skip;
+  if (first == tokens.size()) return out;
+
+  KVG_RETURN(Attacher(context, artifact).Run(first, &out));
+  clock = Clock::now();
+  if (n_image < tokens.size()) {
+    KVG_RETURN(context.Decode(tokens.subspan(n_image), Schedule::kExact, 0, nullptr, progress));
+    out.tokens_computed += tokens.size() - n_image;
+  }
+  out.tail_ms = MsSince(clock);
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<Token>> TokensBehind(const engine::Model& model,
+                                        const artifact::Reader& artifact) {
+  const std::vector<Token>& tokens = artifact.tokens();
+  KVG_ASSIGN(const size_t skip, CountHead(model, artifact));
+  return std::vector<Token>(tokens.begin() + static_cast<int64_t>(skip), tokens.end());
+}
+
+Result<Attached> Attach(engine::Context& context, const engine::Model& model,
+                        const artifact::Reader& artifact, const AttachOptions& options,
+                        const engine::Progress& progress) {
+  auto clock = Clock::now();
+  KVG_RETURN(CheckAttach(context, model, artifact, options.verify_threads).Annotate("attach"));
+  const double verify_ms = MsSince(clock);
+  Result<Attached> out = AttachChecked(context, model, artifact, options, progress);
+  if (!out.ok()) {
+    // Half of a composition must not answer for all of it.
+    KVG_RETURN(context.Clear());
+    return out.status().Annotate("attach");
+  }
+  out->verify_ms = verify_ms;
+  return out;
+}
+
+}  // namespace kvgraft::session
