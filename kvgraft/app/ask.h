@@ -23,7 +23,7 @@ struct AskOptions {
   // Several: computes what the store has not as this very sequence, and stores the whole, so that
   // the next time is exact from the start.
   bool exact = false;
-  Source source;                    // without grafts: may be empty
+  Source source;  // without grafts: may be empty
   std::string question;
   session::GenerateOptions generate;  // max_tokens is cut to what the context holds
   session::ProbePolicy probe = session::ProbePolicy::kFirstInProcess;

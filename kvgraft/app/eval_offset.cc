@@ -48,6 +48,28 @@ bool Holds(const std::vector<eval::OffsetSummary>& offsets) {
   return true;
 }
 
+Json ObjectJson(const EvalOffsetOutcome& outcome) {
+  const EngineInfo engine = GetEngineInfo();
+  Json json = {{"eval", "offset"},
+               {"model", outcome.model},
+               {"holds", outcome.holds},
+               {"texts", outcome.options.n_texts},
+               {"tokens_moved", outcome.options.n_context},
+               {"tokens_scored", outcome.options.n_scored},
+               {"seed", outcome.options.seed}};
+  json["offsets"] = Json::array();
+  for (const eval::OffsetSummary& s : outcome.offsets) {
+    Json arms = {{"fresh_at_0", ArmJson(s, s.fresh)}, {"moved", ArmJson(s, s.moved)}};
+    if (s.has_shift) arms["engine_shift"] = ArmJson(s, s.shift);
+    json["offsets"].push_back({{"offset", s.offset}, {"arms", std::move(arms)}});
+  }
+  json["total_ms"] = outcome.total_ms;
+  json["producer"] = kProducer;
+  json["engine"] = {
+      {"version", engine.version}, {"ggml", engine.ggml}, {"cpu_features", engine.cpu_features}};
+  return json;
+}
+
 }  // namespace
 
 Result<EvalOffsetOutcome> RunEvalOffset(Runtime& runtime, const EvalOffsetOptions& options) {
@@ -79,7 +101,7 @@ Result<EvalOffsetOutcome> RunEvalOffset(Runtime& runtime, const EvalOffsetOption
     KVG_RETURN(WriteFileAtomic(options.items, lines));
   }
   if (!options.out.empty()) {
-    Json json = EvalOffsetJson(outcome);
+    Json json = ObjectJson(outcome);
     json["per_item"] = Json::array();
     for (const eval::OffsetItem& item : outcome.items) json["per_item"].push_back(ItemJson(item));
     KVG_RETURN(WriteFileAtomic(options.out, json.dump(1) + "\n"));
@@ -87,26 +109,6 @@ Result<EvalOffsetOutcome> RunEvalOffset(Runtime& runtime, const EvalOffsetOption
   return outcome;
 }
 
-Json EvalOffsetJson(const EvalOffsetOutcome& outcome) {
-  const EngineInfo engine = GetEngineInfo();
-  Json json = {{"eval", "offset"},
-               {"model", outcome.model},
-               {"holds", outcome.holds},
-               {"texts", outcome.options.n_texts},
-               {"tokens_moved", outcome.options.n_context},
-               {"tokens_scored", outcome.options.n_scored},
-               {"seed", outcome.options.seed}};
-  json["offsets"] = Json::array();
-  for (const eval::OffsetSummary& s : outcome.offsets) {
-    Json arms = {{"fresh_at_0", ArmJson(s, s.fresh)}, {"moved", ArmJson(s, s.moved)}};
-    if (s.has_shift) arms["engine_shift"] = ArmJson(s, s.shift);
-    json["offsets"].push_back({{"offset", s.offset}, {"arms", std::move(arms)}});
-  }
-  json["total_ms"] = outcome.total_ms;
-  json["producer"] = kProducer;
-  json["engine"] = {
-      {"version", engine.version}, {"ggml", engine.ggml}, {"cpu_features", engine.cpu_features}};
-  return json;
-}
+std::string EvalOffsetJson(const EvalOffsetOutcome& outcome) { return ObjectJson(outcome).dump(); }
 
 }  // namespace kvgraft::app

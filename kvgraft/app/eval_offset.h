@@ -1,7 +1,6 @@
 // `eval offset`: eval's measurement with this machine's profile, its table and its JSON.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -36,7 +35,7 @@ inline constexpr double kOwnDrift = 1.1, kSameKl = 1e-6;
 
 Result<EvalOffsetOutcome> RunEvalOffset(Runtime& runtime, const EvalOffsetOptions& options);
 
-// One entry per offset, with one entry per arm and the number of scored tokens.
-nlohmann::ordered_json EvalOffsetJson(const EvalOffsetOutcome& outcome);
+// An object as text: one entry per offset, with one entry per arm and the number of scored tokens.
+std::string EvalOffsetJson(const EvalOffsetOutcome& outcome);
 
 }  // namespace kvgraft::app

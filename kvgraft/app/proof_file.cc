@@ -46,9 +46,7 @@ Status CompareSettings(const std::string& path, const Json& kept, const ProofSet
   return Status::Ok();
 }
 
-}  // namespace
-
-Json ProofSummary(const ProveOutcome& outcome) {
+Json SummaryJson(const ProveOutcome& outcome) {
   const eval::ProveReport& report = outcome.report;
   Json json;
   json["samples"] = report.samples.size();
@@ -64,10 +62,14 @@ Json ProofSummary(const ProveOutcome& outcome) {
   return json;
 }
 
+}  // namespace
+
+std::string ProofSummary(const ProveOutcome& outcome) { return SummaryJson(outcome).dump(); }
+
 Status WriteProof(const std::string& path, const std::string& model, const ProofSettings& settings,
                   const ProveOutcome& outcome) {
   const EngineInfo engine = GetEngineInfo();
-  Json json = ProofSummary(outcome);
+  Json json = SummaryJson(outcome);
   json["seed"] = settings.seed;
   json["model"] = model;
   json["date"] = UtcNow();

@@ -2,7 +2,6 @@
 // is written after each sample, so that an interrupted proof goes on where it stopped.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "kvgraft/app/prove.h"
@@ -20,8 +19,9 @@ struct ProofSettings {
   bool other_process = true;
 };
 
-// The fields that scripts read: samples, identical, kl_max ... Infinite figures as null.
-nlohmann::ordered_json ProofSummary(const ProveOutcome& outcome);
+// An object as text, with the fields that scripts read: samples, identical, kl_max ... Infinite
+// figures as null.
+std::string ProofSummary(const ProveOutcome& outcome);
 
 // Replaces the file at `path`. `model` as the user named it.
 Status WriteProof(const std::string& path, const std::string& model, const ProofSettings& settings,

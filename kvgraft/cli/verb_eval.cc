@@ -51,7 +51,7 @@ Status RunVerb(Shell& shell, EvalFlags& flags) {
   auto outcome = app::RunEvalOffset(*runtime, flags.offset);
   if (!outcome.ok()) return outcome.status().Annotate("eval offset");
   if (shell.console.json) {
-    shell.console.PrintJson(app::EvalOffsetJson(*outcome));
+    shell.console.PrintJson(Json::parse(app::EvalOffsetJson(*outcome)));
   } else {
     PrintOffset(shell, *outcome);
   }

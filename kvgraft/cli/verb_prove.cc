@@ -61,7 +61,7 @@ Status RunVerb(Shell& shell, ProveFlags& flags) {
   }
   const eval::ProveReport& report = outcome->report;
   if (shell.console.json) {
-    shell.console.PrintJson(app::ProofSummary(*outcome));
+    shell.console.PrintJson(Json::parse(app::ProofSummary(*outcome)));
   } else {
     char line[256];
     std::snprintf(line, sizeof(line),

@@ -79,15 +79,6 @@ float RopeMagnitude(const RopeSpec& spec) {
 
 namespace {
 
-std::vector<float> CosSin(std::span<const double> angles, double length) {
-  std::vector<float> out(angles.size() * 2);
-  for (size_t i = 0; i < angles.size(); ++i) {
-    out[2 * i] = static_cast<float>(std::cos(angles[i]) * length);
-    out[2 * i + 1] = static_cast<float>(std::sin(angles[i]) * length);
-  }
-  return out;
-}
-
 std::vector<double> Angles(const RopeSpec& spec, int32_t pos) {
   std::vector<float> angles(spec.n_rot / 2);
   RopeAngles(spec, pos, angles);
@@ -96,40 +87,40 @@ std::vector<double> Angles(const RopeSpec& spec, int32_t pos) {
 
 }  // namespace
 
+RopeTurn::RopeTurn(std::span<const double> angles, double length) {
+  for (const double angle : angles) {
+    cos_.push_back(static_cast<float>(std::cos(angle) * length));
+    sin_.push_back(static_cast<float>(std::sin(angle) * length));
+  }
+}
+
 RopeTurn RopeTurn::Between(const RopeSpec& spec, int32_t from, int32_t to) {
   std::vector<double> angles = Angles(spec, to);
   const std::vector<double> before = Angles(spec, from);
   for (size_t i = 0; i < angles.size(); ++i) angles[i] -= before[i];
-  RopeTurn turn;
-  turn.cos_sin_ = CosSin(angles, 1.0);
-  return turn;
+  return RopeTurn(angles, 1.0);
 }
 
 RopeTurn RopeTurn::At(const RopeSpec& spec, int32_t pos) {
-  RopeTurn turn;
-  turn.cos_sin_ = CosSin(Angles(spec, pos), RopeMagnitude(spec));
-  return turn;
+  return RopeTurn(Angles(spec, pos), RopeMagnitude(spec));
 }
 
 RopeTurn RopeTurn::Out(const RopeSpec& spec, int32_t pos) {
   std::vector<double> angles = Angles(spec, pos);
   for (double& a : angles) a = -a;
-  RopeTurn turn;
-  turn.cos_sin_ = CosSin(angles, 1.0 / double{RopeMagnitude(spec)});
-  return turn;
+  return RopeTurn(angles, 1.0 / double{RopeMagnitude(spec)});
 }
 
 void RopeTurn::Apply(const RopeSpec& spec, std::span<float> head) const {
-  const uint32_t half = spec.n_rot / 2;
+  const size_t half = spec.n_rot / 2;
   const bool split = spec.pairing == RopePairing::kHalfSplit;
-  float* x = head.data() + spec.offset;
-  for (uint32_t i = 0; i < half; ++i) {
-    float& a = split ? x[i] : x[2 * i];
-    float& b = split ? x[i + half] : x[2 * i + 1];
-    const float c = cos_sin_[2 * i], s = cos_sin_[2 * i + 1];
-    const float turned = a * c - b * s;
-    b = a * s + b * c;
-    a = turned;
+  float* a = head.data() + spec.offset;
+  float* b = split ? a + half : a + 1;
+  const size_t step = split ? 1 : 2;
+  for (size_t i = 0; i < half; ++i) {
+    const float x = a[i * step], y = b[i * step];
+    a[i * step] = x * cos_[i] - y * sin_[i];
+    b[i * step] = x * sin_[i] + y * cos_[i];
   }
 }
 

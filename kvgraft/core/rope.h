@@ -43,7 +43,7 @@ void RopeAngles(const RopeSpec& spec, int32_t pos, std::span<float> angles);
 // YaRN's factor on the keys' length; 1 without YaRN (and attn_factor 1).
 float RopeMagnitude(const RopeSpec& spec);
 
-// Cosine and sine per pair: (cos 0, sin 0, cos 1, ...).
+// A rotation: one angle for each pair of dimensions.
 class RopeTurn {
  public:
   // From position `from` to position `to`: the difference of the angles, in double.
@@ -55,10 +55,10 @@ class RopeTurn {
 
   // Turns one head, [head_dim], in place.
   void Apply(const RopeSpec& spec, std::span<float> head) const;
-  std::span<const float> cos_sin() const { return cos_sin_; }
 
  private:
-  std::vector<float> cos_sin_;
+  RopeTurn(std::span<const double> angles, double length);
+  std::vector<float> cos_, sin_;  // [n_rot / 2]
 };
 
 }  // namespace kvgraft

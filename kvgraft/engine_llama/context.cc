@@ -6,7 +6,7 @@
 
 #include "kvgraft/core/random.h"
 #include "kvgraft/engine_llama/internal.h"
-#include "kvgraft/engine_llama/rope_probe.h"
+#include "kvgraft/engine_llama/rope_probe_internal.h"
 
 namespace kvgraft::engine_llama {
 namespace {

@@ -1,5 +1,3 @@
-#include "kvgraft/engine_llama/geometry.h"
-
 #include <gguf.h>
 
 #include <algorithm>
@@ -7,6 +5,8 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+
+#include "kvgraft/engine_llama/geometry_internal.h"
 
 namespace kvgraft::engine_llama {
 namespace {

@@ -1,8 +1,8 @@
-#include "kvgraft/engine_llama/planes.h"
-
 #include <cstdlib>
 #include <cstring>
 #include <string>
+
+#include "kvgraft/engine_llama/planes_internal.h"
 
 namespace kvgraft::engine_llama {
 namespace {

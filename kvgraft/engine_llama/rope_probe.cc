@@ -1,9 +1,9 @@
-#include "kvgraft/engine_llama/rope_probe.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
+
+#include "kvgraft/engine_llama/rope_probe_internal.h"
 
 namespace kvgraft::engine_llama {
 namespace {

@@ -1,9 +1,9 @@
 #include "kvgraft/eval/offset.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "kvgraft/core/stopwatch.h"
 #include "kvgraft/eval/corpus.h"
 #include "kvgraft/eval/prove.h"
 #include "kvgraft/graft/move.h"
@@ -18,11 +18,6 @@ using engine::Pos;
 using engine::Schedule;
 using engine::Token;
 using Tokens = std::vector<Token>;
-using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 size_t Argmax(std::span<const float> row) {
   return static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
@@ -99,14 +94,14 @@ class Measurement {
 
     const auto end = static_cast<Pos>(options_.n_context);
     session::ImageBuffer moved = at_0_;
-    auto start = Clock::now();
+    Stopwatch start;
     KVG_ASSIGN(MutableKvView view, context_->ViewImage(MutableByteSpan(moved)));
     KVG_RETURN(graft::MoveKeys(&view, offset, context_->options().n_threads));
     KVG_RETURN(context_->StorePositions(moved, view.positions));
-    item->move_ms = MsSince(start);
-    start = Clock::now();
+    item->move_ms = start.Ms();
+    start = Stopwatch();
     KVG_RETURN(context_->LoadImageAt(moved, offset, end + offset));
-    item->load_ms = MsSince(start);
+    item->load_ms = start.Ms();
     KVG_RETURN(DecodeScored(&arm));
     item->moved = Score(there, arm);
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string>
 
+#include "kvgraft/math/half.h"
+
 namespace kvgraft::math {
 namespace {
 
@@ -28,8 +30,7 @@ Status Decode(DType type, const uint8_t* bytes, size_t n, float* out) {
   if (type == DType::kF32) {
     std::memcpy(out, bytes, n * sizeof(float));
   } else if (type == DType::kF16) {
-    ggml_fp16_to_fp32_row(reinterpret_cast<const ggml_fp16_t*>(bytes), out,
-                          static_cast<int64_t>(n));
+    HalfToFloat(reinterpret_cast<const uint16_t*>(bytes), n, out);
   } else {
     KVG_RETURN(BlockOf(type).status());
     ggml_get_type_traits(t)->to_float(bytes, out, static_cast<int64_t>(n));
@@ -42,7 +43,7 @@ Status Encode(DType type, const float* in, size_t n, uint8_t* bytes) {
   if (type == DType::kF32) {
     std::memcpy(bytes, in, n * sizeof(float));
   } else if (type == DType::kF16) {
-    ggml_fp32_to_fp16_row(in, reinterpret_cast<ggml_fp16_t*>(bytes), static_cast<int64_t>(n));
+    FloatToHalf(in, n, reinterpret_cast<uint16_t*>(bytes));
   } else {
     KVG_RETURN(BlockOf(type).status());
     ggml_get_type_traits(t)->from_float_ref(in, bytes, static_cast<int64_t>(n));

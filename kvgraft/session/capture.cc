@@ -1,23 +1,18 @@
 #include "kvgraft/session/capture.h"
 
 #include <bit>
-#include <chrono>
 #include <ctime>
 #include <future>
 #include <system_error>
 
 #include "kvgraft/core/hash.h"
+#include "kvgraft/core/stopwatch.h"
 
 namespace kvgraft::session {
 namespace {
 
 using engine::Schedule;
 using engine::Token;
-using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 std::string UtcNow() {
   const std::time_t now = std::time(nullptr);
@@ -198,35 +193,35 @@ Result<Captured> Capture(engine::Context& context, const engine::Model& model,
   const size_t start = static_cast<size_t>(context.n_past());
   out.tokens_computed = n - start;
 
-  auto clock = Clock::now();
+  Stopwatch clock;
   if (start < n_image) {
     KVG_RETURN(context.Decode(tokens.subspan(start, n_image - start), Schedule::kExact, 0, nullptr,
                               Shifted(progress, start, n)));
   }
-  out.prefill_ms = MsSince(clock);
+  out.prefill_ms = clock.Ms();
 
-  clock = Clock::now();
+  clock = Stopwatch();
   KVG_ASSIGN(out.image, TakeImage(context));
-  out.image_ms = MsSince(clock);
+  out.image_ms = clock.Ms();
   FillManifest(context, model, request, n_image, &out.parts);
   artifact::Probe probe = ProbeTokens(model.info().n_vocab);
 
   IdentityJob identity(out.parts, out.image);
-  clock = Clock::now();
+  clock = Stopwatch();
   if (n_image < n) {
     KVG_RETURN(context.Decode(tokens.subspan(n_image), Schedule::kExact, 0, nullptr,
                               Shifted(progress, n_image, n)));
   }
-  out.prefill_ms += MsSince(clock);
+  out.prefill_ms += clock.Ms();
 
-  clock = Clock::now();
+  clock = Stopwatch();
   const bool probe_fits = n + kProbeTokens <= context.n_ctx();
   if (request.probe && probe_fits) KVG_RETURN(RunProbe(context, &probe).Annotate("capture"));
-  out.probe_ms = MsSince(clock);
+  out.probe_ms = clock.Ms();
 
-  clock = Clock::now();
+  clock = Stopwatch();
   out.parts.manifest.id = identity.Wait();
-  out.image_ms += MsSince(clock);
+  out.image_ms += clock.Ms();
   if (request.probe && probe_fits) out.parts.manifest.probe = std::move(probe);
   out.parts.manifest.prefill_us = static_cast<uint64_t>(out.prefill_ms * 1000);
   return out;

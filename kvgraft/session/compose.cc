@@ -1,9 +1,9 @@
 #include "kvgraft/session/compose.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 
+#include "kvgraft/core/stopwatch.h"
 #include "kvgraft/graft/move.h"
 #include "kvgraft/math/cells.h"
 #include "kvgraft/session/artifact_checks.h"
@@ -16,12 +16,7 @@ namespace {
 using engine::Pos;
 using engine::Schedule;
 using engine::Token;
-using Clock = std::chrono::steady_clock;
 using Positions = std::vector<std::vector<int32_t>>;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // How many of the artifact's tokens do not stand for its own text: the template's head before a
 // document, which the first artifact has already opened, or a beginning-of-sequence token.
@@ -74,7 +69,7 @@ class Attacher {
   // Puts the image's cells from token `first` on behind the live sequence.
   Status Run(size_t first, Attached* out) {
     const size_t n_image = artifact_.manifest().n_image_tokens;
-    auto clock = Clock::now();
+    Stopwatch clock;
     KVG_ASSIGN(const ImageBuffer before, TakeImage(context_));
     KVG_ASSIGN(const KvView held, context_.ViewImage(ByteSpan(before)));
     const ByteSpan stored = artifact_.image();
@@ -89,13 +84,13 @@ class Attacher {
     KVG_RETURN(graft::MoveKeys(&added, int64_t{at} - static_cast<int64_t>(first),
                                context_.options().n_threads));
     KVG_ASSIGN(std::vector<uint8_t> image, Join(held, added, from));
-    out->move_ms = MsSince(clock);
+    out->move_ms = clock.Ms();
 
-    clock = Clock::now();
+    clock = Stopwatch();
     const Pos start = context_.first_pos();
     const auto end = at + static_cast<Pos>(n_image - first);
     KVG_RETURN(context_.LoadImageAt(image, start, end));
-    out->load_ms = MsSince(clock);
+    out->load_ms = clock.Ms();
     out->tokens_reused = n_image - first;
     return Status::Ok();
   }
@@ -141,22 +136,22 @@ Result<Attached> AttachChecked(engine::Context& context, const engine::Model& mo
   size_t first = std::min(tokens.size(), skip + options.link_tokens);
   if (first >= n_image) first = tokens.size();  // nothing of the image would be used
 
-  auto clock = Clock::now();
+  Stopwatch clock;
   if (first > skip) {
     KVG_RETURN(
         context.Decode(tokens.subspan(skip, first - skip), Schedule::kExact, 0, nullptr, progress));
   }
-  out.link_ms = MsSince(clock);
+  out.link_ms = clock.Ms();
   out.tokens_computed = first - skip;
   if (first == tokens.size()) return out;
 
   KVG_RETURN(Attacher(context, artifact).Run(first, &out));
-  clock = Clock::now();
+  clock = Stopwatch();
   if (n_image < tokens.size()) {
     KVG_RETURN(context.Decode(tokens.subspan(n_image), Schedule::kExact, 0, nullptr, progress));
     out.tokens_computed += tokens.size() - n_image;
   }
-  out.tail_ms = MsSince(clock);
+  out.tail_ms = clock.Ms();
   return out;
 }
 
@@ -172,9 +167,9 @@ Result<std::vector<Token>> TokensBehind(const engine::Model& model,
 Result<Attached> Attach(engine::Context& context, const engine::Model& model,
                         const artifact::Reader& artifact, const AttachOptions& options,
                         const engine::Progress& progress) {
-  auto clock = Clock::now();
+  Stopwatch clock;
   KVG_RETURN(CheckAttach(context, model, artifact, options.verify_threads).Annotate("attach"));
-  const double verify_ms = MsSince(clock);
+  const double verify_ms = clock.Ms();
   Result<Attached> out = AttachChecked(context, model, artifact, options, progress);
   if (!out.ok()) {
     // Half of a composition must not answer for all of it.

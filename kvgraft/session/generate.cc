@@ -1,20 +1,16 @@
 #include "kvgraft/session/generate.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "kvgraft/core/stopwatch.h"
 
 namespace kvgraft::session {
 namespace {
 
 using engine::Schedule;
 using engine::Token;
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxDraftRows = 8;  // of a step, unless one quantum has more
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 Status CheckOptions(const GenerateOptions& options, size_t n_prompt) {
   if (n_prompt == 0)
@@ -42,7 +38,7 @@ class Generator {
 
   Result<Generation> Run(std::span<const Token> history, std::span<const Token> prompt,
                          const engine::Progress& progress) {
-    const Clock::time_point start = Clock::now();
+    Stopwatch start;
     n_before_ = static_cast<size_t>(context_.n_past()) + prompt.size();
     const size_t n_logits = options_.max_tokens > 0 ? 1 : 0;
     KVG_RETURN(context_.Decode(prompt, options_.schedule, n_logits, &logits_, progress));
@@ -55,7 +51,7 @@ class Generator {
       Finish("length");
     } else {
       const Token first = Sample(logits_.row(0), options_.sampling, 0);
-      out_.first_token_ms = MsSince(start);
+      out_.first_token_ms = start.Ms();
       more = Accept(first);
     }
     while (more) {
@@ -63,7 +59,7 @@ class Generator {
     }
     KVG_RETURN(CutContext());
     out_.n_context = static_cast<uint64_t>(context_.n_past());
-    out_.total_ms = MsSince(start);
+    out_.total_ms = start.Ms();
     return std::move(out_);
   }
 

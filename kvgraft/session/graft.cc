@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <chrono>
 
 #include "kvgraft/core/hash.h"
+#include "kvgraft/core/stopwatch.h"
 #include "kvgraft/session/artifact_checks.h"
 #include "kvgraft/session/capture.h"
 
@@ -11,11 +11,6 @@ namespace {
 using engine::Pos;
 using engine::Schedule;
 using engine::Token;
-using Clock = std::chrono::steady_clock;
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // Everything that can be refused without touching the context: order as the header says.
 Status CheckArtifact(const engine::Context& context, const engine::Model& model,
@@ -38,13 +33,13 @@ Status Restore(engine::Context& context, const artifact::Reader& artifact,
                const engine::Progress& progress, Grafted* out) {
   const std::span<const Token> tokens(artifact.tokens());
   const uint64_t n_image = artifact.manifest().n_image_tokens;
-  auto clock = Clock::now();
+  Stopwatch clock;
   if (n_image > 0) {  // else the image is that of an empty sequence
     KVG_RETURN(context.LoadImage(artifact.image(), static_cast<Pos>(n_image)));
   } else {
     KVG_RETURN(context.Clear());
   }
-  out->load_ms = MsSince(clock);
+  out->load_ms = clock.Ms();
   if (context.n_past() != static_cast<Pos>(n_image)) {
     return Status(Code::kInternal, "the engine holds " + std::to_string(context.n_past()) +
                                        " tokens after loading an image of " +
@@ -52,11 +47,11 @@ Status Restore(engine::Context& context, const artifact::Reader& artifact,
   }
   out->tokens_reused = n_image;
 
-  clock = Clock::now();
+  clock = Stopwatch();
   if (n_image < tokens.size()) {
     KVG_RETURN(context.Decode(tokens.subspan(n_image), Schedule::kExact, 0, nullptr, progress));
   }
-  out->tail_ms = MsSince(clock);
+  out->tail_ms = clock.Ms();
   out->tokens_computed = tokens.size() - n_image;
   return Status::Ok();
 }
@@ -109,9 +104,9 @@ Result<std::optional<ProbeVerdict>> Probe(engine::Context& context, const engine
   *why_not = options.probe == ProbePolicy::kNever ? "the probe was not asked for"
                                                   : WhyNoProbe(context, model, m.probe);
   if (!why_not->empty()) return std::optional<ProbeVerdict>();
-  const auto clock = Clock::now();
+  Stopwatch clock;
   KVG_ASSIGN(ProbeVerdict verdict, CompareProbe(context, m.probe));
-  out->probe_ms = MsSince(clock);
+  out->probe_ms = clock.Ms();
   out->probed = true;
   if (use_ledger) options.ledger->Record(key, verdict);
   return std::optional<ProbeVerdict>(std::move(verdict));
@@ -194,13 +189,13 @@ std::string LedgerKey(const StateIdentity& artifact, const StateIdentity& here) 
 Result<Grafted> Graft(engine::Context& context, const engine::Model& model,
                       const artifact::Reader& artifact, const GraftOptions& options,
                       const engine::Progress& progress) {
-  auto clock = Clock::now();
+  Stopwatch clock;
   KVG_RETURN(CheckArtifact(context, model, artifact, options.verify_threads).Annotate("graft"));
   const uint64_t n_image = artifact.manifest().n_image_tokens;
   if (n_image > 0) {
     KVG_RETURN(context.CheckImage(artifact.image(), static_cast<Pos>(n_image)).Annotate("graft"));
   }
-  const double verify_ms = MsSince(clock);
+  const double verify_ms = clock.Ms();
 
   Result<Grafted> out = RestoreAndProbe(context, model, artifact, options, progress);
   if (!out.ok()) {
@@ -223,12 +218,12 @@ Result<Recomputed> Recompute(engine::Context& context, const engine::Model& mode
   KVG_RETURN(context.Clear());
   const size_t n_image = artifact.manifest().n_image_tokens;
   Recomputed out;
-  const auto clock = Clock::now();
+  Stopwatch clock;
   if (n_image > 0) {
     KVG_RETURN(context.Decode(std::span<const Token>(artifact.tokens()).first(n_image),
                               Schedule::kExact, 0, nullptr, progress));
   }
-  out.prefill_ms = MsSince(clock);
+  out.prefill_ms = clock.Ms();
   KVG_ASSIGN(const ImageBuffer image, TakeImage(context));
   const ByteSpan stored = artifact.image();
   const auto [ours, theirs] =

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kvgraft/core/kv_state.h"
-#include "kvgraft/engine_llama/geometry.h"
+#include "kvgraft/engine_llama/geometry_internal.h"
 #include "kvgraft/engine_llama/image.h"
 
 namespace kvgraft::engine_llama {

@@ -1,5 +1,5 @@
-// What the model file says about the shape of its cache. A claim: planes.h holds it against the
-// image that the engine writes, and rope_probe.h against the keys.
+// What the model file says about the shape of its cache. A claim: planes_internal.h holds it
+// against the image that the engine writes, and rope_probe_internal.h against the keys.
 #pragma once
 
 #include <vector>

@@ -3,7 +3,7 @@
 // differ by their rotation and by nothing else, in every layer.
 #pragma once
 
-#include "kvgraft/engine_llama/planes.h"
+#include "kvgraft/engine_llama/planes_internal.h"
 
 namespace kvgraft::engine_llama {
 
