@@ -22,6 +22,10 @@ Json ArmJson(const eval::OffsetSummary& s, const eval::OffsetSummary::Arm& arm) 
           {"top1_agreement", arm.top1}};
 }
 
+Json DifferenceJson(const eval::OffsetSummary::Difference& d) {
+  return {{"mean", Number(d.mean)}, {"standard_error", Number(d.error)}};
+}
+
 Json ItemArmJson(const eval::OffsetArm& arm) {
   return {{"kl", Number(arm.kl)}, {"kl_max", Number(arm.kl_max)}, {"top1", arm.top1}};
 }
@@ -42,8 +46,8 @@ bool Holds(const std::vector<eval::OffsetSummary>& offsets) {
   for (const eval::OffsetSummary& s : offsets) {
     if (s.moved.kl <= kSameKl) continue;
     if (!(s.moved.kl <= kOwnDrift * s.fresh.kl)) return false;
-    const double error = s.moved.kl_error + s.shift.kl_error;
-    if (s.has_shift && !(s.moved.kl <= s.shift.kl + error)) return false;
+    const eval::OffsetSummary::Difference& d = s.moved_minus_shift;
+    if (s.has_shift && !(d.mean <= 2 * d.error)) return false;
   }
   return true;
 }
@@ -61,7 +65,10 @@ Json ObjectJson(const EvalOffsetOutcome& outcome) {
   for (const eval::OffsetSummary& s : outcome.offsets) {
     Json arms = {{"fresh_at_0", ArmJson(s, s.fresh)}, {"moved", ArmJson(s, s.moved)}};
     if (s.has_shift) arms["engine_shift"] = ArmJson(s, s.shift);
-    json["offsets"].push_back({{"offset", s.offset}, {"arms", std::move(arms)}});
+    Json paired = {{"moved_minus_fresh_at_0", DifferenceJson(s.moved_minus_fresh)}};
+    if (s.has_shift) paired["moved_minus_engine_shift"] = DifferenceJson(s.moved_minus_shift);
+    json["offsets"].push_back(
+        {{"offset", s.offset}, {"arms", std::move(arms)}, {"paired", std::move(paired)}});
   }
   json["total_ms"] = outcome.total_ms;
   json["producer"] = kProducer;

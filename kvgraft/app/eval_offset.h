@@ -28,7 +28,8 @@ struct EvalOffsetOutcome {
   double total_ms = 0;
   // A moved graft is as near to the text computed there as the model's own drift, and not farther
   // than the engine's K-shift, at every offset: mean KL at most `kOwnDrift` times the former, and
-  // at most the latter within both standard errors. Up to kSameKl, two are the same.
+  // the mean paired difference to the latter at most two of its standard errors. Up to kSameKl,
+  // two are the same.
   bool holds = false;
 };
 inline constexpr double kOwnDrift = 1.1, kSameKl = 1e-6;

@@ -135,18 +135,54 @@ class Measurement {
   Logits fresh_;
 };
 
-void AddArm(const OffsetArm& arm, uint32_t n_scored, OffsetSummary::Arm* sum, double* squares) {
-  sum->kl += arm.kl;
-  *squares += arm.kl * arm.kl;
-  sum->kl_max = std::max(sum->kl_max, arm.kl_max);
-  sum->top1 += static_cast<double>(arm.top1) / n_scored;
+// Mean and its standard error.
+OffsetSummary::Difference MeanOf(const std::vector<double>& values) {
+  OffsetSummary::Difference out;
+  const auto n = static_cast<double>(values.size());
+  for (const double v : values) out.mean += v / n;
+  double squares = 0;
+  for (const double v : values) squares += (v - out.mean) * (v - out.mean);
+  if (n > 1) out.error = std::sqrt(squares / (n - 1) / n);
+  return out;
 }
 
-void FinishArm(double n, double squares, OffsetSummary::Arm* arm) {
-  arm->kl /= n;
-  arm->top1 /= n;
-  const double variance = std::max(0.0, squares / n - arm->kl * arm->kl);
-  arm->kl_error = n > 1 ? std::sqrt(variance / (n - 1)) : 0;
+OffsetSummary::Arm SummariseArm(const std::vector<OffsetItem>& items, OffsetArm OffsetItem::*arm) {
+  OffsetSummary::Arm out;
+  std::vector<double> kls;
+  for (const OffsetItem& item : items) {
+    const OffsetArm& a = item.*arm;
+    kls.push_back(a.kl);
+    out.kl_max = std::max(out.kl_max, a.kl_max);
+    out.top1 += static_cast<double>(a.top1) / item.n_scored / static_cast<double>(items.size());
+  }
+  const OffsetSummary::Difference mean = MeanOf(kls);
+  out.kl = mean.mean;
+  out.kl_error = mean.error;
+  return out;
+}
+
+OffsetSummary::Difference Paired(const std::vector<OffsetItem>& items,
+                                 OffsetArm OffsetItem::*other) {
+  std::vector<double> differences;
+  for (const OffsetItem& item : items) differences.push_back(item.moved.kl - (item.*other).kl);
+  return MeanOf(differences);
+}
+
+OffsetSummary SummariseOffset(const std::vector<OffsetItem>& items) {
+  OffsetSummary s;
+  s.offset = items[0].offset;
+  s.texts = static_cast<uint32_t>(items.size());
+  s.has_shift = true;
+  for (const OffsetItem& item : items) {
+    s.tokens += item.n_scored;
+    s.has_shift = s.has_shift && item.has_shift;
+  }
+  s.fresh = SummariseArm(items, &OffsetItem::fresh);
+  s.moved = SummariseArm(items, &OffsetItem::moved);
+  s.shift = SummariseArm(items, &OffsetItem::shift);
+  s.moved_minus_fresh = Paired(items, &OffsetItem::fresh);
+  s.moved_minus_shift = Paired(items, &OffsetItem::shift);
+  return s;
 }
 
 }  // namespace
@@ -170,33 +206,16 @@ Result<std::vector<OffsetItem>> MeasureOffsets(engine::Model& model, const Offse
 }
 
 std::vector<OffsetSummary> Summarise(const std::vector<OffsetItem>& items) {
-  std::vector<OffsetSummary> out;
-  struct Squares {
-    double fresh = 0, moved = 0, shift = 0;
-  };
-  std::vector<Squares> squares;
+  std::vector<std::vector<OffsetItem>> groups;  // by offset, in the order of their first items
   for (const OffsetItem& item : items) {
-    auto at = std::find_if(out.begin(), out.end(),
-                           [&](const OffsetSummary& s) { return s.offset == item.offset; });
-    if (at == out.end()) {
-      at = out.insert(out.end(), OffsetSummary());
-      at->offset = item.offset;
-      at->has_shift = true;
-      squares.emplace_back();
-    }
-    Squares& sq = squares[static_cast<size_t>(at - out.begin())];
-    ++at->texts;
-    at->tokens += item.n_scored;
-    at->has_shift = at->has_shift && item.has_shift;
-    AddArm(item.fresh, item.n_scored, &at->fresh, &sq.fresh);
-    AddArm(item.moved, item.n_scored, &at->moved, &sq.moved);
-    AddArm(item.shift, item.n_scored, &at->shift, &sq.shift);
+    auto at = std::find_if(groups.begin(), groups.end(), [&](const std::vector<OffsetItem>& g) {
+      return g[0].offset == item.offset;
+    });
+    if (at == groups.end()) at = groups.insert(groups.end(), std::vector<OffsetItem>());
+    at->push_back(item);
   }
-  for (size_t i = 0; i < out.size(); ++i) {
-    FinishArm(out[i].texts, squares[i].fresh, &out[i].fresh);
-    FinishArm(out[i].texts, squares[i].moved, &out[i].moved);
-    FinishArm(out[i].texts, squares[i].shift, &out[i].shift);
-  }
+  std::vector<OffsetSummary> out;
+  for (const std::vector<OffsetItem>& group : groups) out.push_back(SummariseOffset(group));
   return out;
 }
 

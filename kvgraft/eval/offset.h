@@ -40,7 +40,7 @@ struct OffsetItem {
   double load_ms = 0;
 };
 
-// Means over the texts at one offset; kl_error: standard error of the mean over texts.
+// Means over the texts at one offset; errors are standard errors of the mean over texts.
 struct OffsetSummary {
   engine::Pos offset = 0;
   uint32_t texts = 0, tokens = 0;
@@ -49,6 +49,11 @@ struct OffsetSummary {
   };
   Arm fresh, moved, shift;
   bool has_shift = false;
+  // KL of moved minus KL of the other arm, text by text: what texts have in common is gone.
+  struct Difference {
+    double mean = 0, error = 0;
+  };
+  Difference moved_minus_fresh, moved_minus_shift;
 };
 
 // Calls `on_item` after each (text, offset); returning false ends with kCancelled. Costs about

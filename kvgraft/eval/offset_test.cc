@@ -54,6 +54,7 @@ TEST(Offset, SummariesAreMeansOverTexts) {
   for (size_t i = 0; i < 3; ++i) {
     items[i].offset = 7;
     items[i].n_scored = 10;
+    items[i].fresh.kl = kls[i] + 0.01;
     items[i].moved = {kls[i], kls[i] * 2, static_cast<uint32_t>(5 + i)};
     items[i].has_shift = i != 1;
   }
@@ -62,6 +63,9 @@ TEST(Offset, SummariesAreMeansOverTexts) {
   EXPECT_NEAR(summary[0].moved.kl, 0.3, 1e-12);
   EXPECT_NEAR(summary[0].moved.kl_error, 0.15275, 1e-4);  // s / sqrt(3)
   EXPECT_NEAR(summary[0].moved.kl_max, 1.2, 1e-12);
+  // The texts differ much, the arms on each of them by the same.
+  EXPECT_NEAR(summary[0].moved_minus_fresh.mean, -0.01, 1e-12);
+  EXPECT_NEAR(summary[0].moved_minus_fresh.error, 0, 1e-12);
   EXPECT_NEAR(summary[0].moved.top1, 0.6, 1e-12);
   EXPECT_FALSE(summary[0].has_shift);
   EXPECT_EQ(summary[0].tokens, 30u);
