@@ -90,6 +90,39 @@ TEST_P(Planes, NumbersAndBackAreTheSameBytes) {
   EXPECT_GE(n_done, 2);
 }
 
+// The engine stores quantised heads of 64 rotated by a Hadamard matrix: undone, they are the
+// numbers of an F16 cache but for their rounding. Layer 0 does not depend on the cache.
+TEST(Planes, QuantisedCachesHoldTheSameNumbers) {
+  auto model = LoadTiny("qwen3");
+  ASSERT_TRUE(model);
+  auto half = NewContextOrFail(*model, Options("f16", "f16", Attention::kOn));
+  auto quantised = NewContextOrFail(*model, Options("q8_0", "q8_0", Attention::kOn));
+  ASSERT_TRUE(half && quantised);
+  const std::vector<Token> tokens = RandomTokens(64, 6);
+  KVG_ASSERT_OK(half->Decode(tokens, Schedule::kExact, 0, nullptr));
+  KVG_ASSERT_OK(quantised->Decode(tokens, Schedule::kExact, 0, nullptr));
+  const std::vector<uint8_t> a = SaveOrFail(*half), b = SaveOrFail(*quantised);
+  const auto x = half->ViewImage(ByteSpan(a)), y = quantised->ViewImage(ByteSpan(b));
+  ASSERT_TRUE(x.ok() && y.ok());
+  int compared = 0;
+  for (size_t s = 0; s < x->streams.size(); ++s) {
+    if (x->layout->streams[s].layer != 0) continue;
+    EXPECT_EQ(y->layout->streams[s].hadamard, 64u);
+    const size_t n = x->n_cells(s) * x->layout->streams[s].width();
+    std::vector<float> want(n), got(n);
+    KVG_ASSERT_OK(math::ReadCells(*x, s, 0, x->n_cells(s), want));
+    KVG_ASSERT_OK(math::ReadCells(*y, s, 0, y->n_cells(s), got));
+    double apart = 0, size = 0;
+    for (size_t i = 0; i < n; ++i) {
+      apart += std::pow(double{got[i]} - want[i], 2);
+      size += std::pow(double{want[i]}, 2);
+    }
+    EXPECT_LT(std::sqrt(apart / size), 0.01);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 2);  // keys and values
+}
+
 TEST_P(Planes, AnImageIsItsPositionsAndItsCells) {
   auto model = LoadTiny(GetParam());
   ASSERT_TRUE(model);
@@ -112,11 +145,6 @@ TEST_P(Planes, AnImageIsItsPositionsAndItsCells) {
     }
     EXPECT_TRUE(*built == image) << GetParam();
   }
-}
-
-int Ulps(uint16_t a, uint16_t b) {
-  const auto order = [](uint16_t x) { return x & 0x8000 ? -int{x & 0x7fff} : int{x}; };
-  return std::abs(order(a) - order(b));
 }
 
 // The rotation of kvgraft against the engine's own, at the same position: layer 0's keys depend on
