@@ -237,7 +237,10 @@ Result<AskReport> RunAsk(Runtime& runtime, const AskOptions& options) {
     opened.push_back(std::move(one));
   }
   KVG_ASSIGN(engine::Model * model, runtime.OpenModel());
-  for (const OpenedArtifact& one : opened) KVG_RETURN(CheckIdentityEarly(runtime, one.reader));
+  // The first is checked as the context is made.
+  for (size_t i = 1; i < opened.size(); ++i) {
+    KVG_RETURN(CheckIdentityEarly(runtime, opened[i].reader));
+  }
   Sequence all;
   if (!opened.empty()) {
     KVG_ASSIGN(all, JoinTexts(*model, opened));

@@ -28,7 +28,6 @@ class ModelFile {
     return file;
   }
 
-  bool Has(const std::string& key) const { return Find(key) >= 0; }
   // A number, or element `layer` of an array of numbers; `fallback` when the key is absent.
   double Number(const std::string& key, double fallback, uint32_t layer = 0) const {
     const int64_t id = Find(key);
