@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kvgraft/app/capture.h"
+#include "kvgraft/app/figure_internal.h"
 #include "kvgraft/app/prove.h"
 #include "kvgraft/app/version.h"
 #include "kvgraft/core/file.h"
@@ -12,22 +13,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json Number(double value) { return value - value == 0 ? Json(value) : Json(nullptr); }
-
 Json ArmJson(const eval::OffsetSummary& s, const eval::OffsetSummary::Arm& arm) {
   return {{"items", s.tokens},
-          {"kl", Number(arm.kl)},
-          {"kl_standard_error", Number(arm.kl_error)},
-          {"kl_max", Number(arm.kl_max)},
+          {"kl", Figure(arm.kl)},
+          {"kl_standard_error", Figure(arm.kl_error)},
+          {"kl_max", Figure(arm.kl_max)},
           {"top1_agreement", arm.top1}};
 }
 
 Json DifferenceJson(const eval::OffsetSummary::Difference& d) {
-  return {{"mean", Number(d.mean)}, {"standard_error", Number(d.error)}};
+  return {{"mean", Figure(d.mean)}, {"standard_error", Figure(d.error)}};
 }
 
 Json ItemArmJson(const eval::OffsetArm& arm) {
-  return {{"kl", Number(arm.kl)}, {"kl_max", Number(arm.kl_max)}, {"top1", arm.top1}};
+  return {{"kl", Figure(arm.kl)}, {"kl_max", Figure(arm.kl_max)}, {"top1", arm.top1}};
 }
 
 Json ItemJson(const eval::OffsetItem& item) {

@@ -1,10 +1,11 @@
 #include "kvgraft/app/proof_file.h"
 
-#include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "kvgraft/app/figure_internal.h"
 #include "kvgraft/app/version.h"
 #include "kvgraft/core/file.h"
+#include "kvgraft/core/utc.h"
 
 namespace kvgraft::app {
 namespace {
@@ -12,9 +13,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxFileBytes = 256 << 20;
-
-// NaN and infinity have no place in JSON.
-Json Number(double value) { return value - value == 0 ? Json(value) : Json(nullptr); }
 
 Json SettingsJson(const ProofSettings& s) {
   return {{"profile", s.profile},
@@ -24,15 +22,6 @@ Json SettingsJson(const ProofSettings& s) {
           {"max_tokens", s.max_tokens},
           {"texts", s.texts},
           {"other_process", s.other_process}};
-}
-
-std::string UtcNow() {
-  char date[32];
-  const std::time_t now = std::time(nullptr);
-  std::tm utc = {};
-  gmtime_r(&now, &utc);
-  std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return date;
 }
 
 Status CompareSettings(const std::string& path, const Json& kept, const ProofSettings& settings) {
@@ -51,9 +40,9 @@ Json SummaryJson(const ProveOutcome& outcome) {
   Json json;
   json["samples"] = report.samples.size();
   json["identical"] = report.n_identical();
-  json["kl_max"] = Number(report.kl_max());
-  json["max_abs_logit_diff"] = Number(report.max_abs_logit_diff());
-  json["ordinary_max_abs_logit_diff"] = Number(report.ordinary_max_abs_logit_diff());
+  json["kl_max"] = Figure(report.kl_max());
+  json["max_abs_logit_diff"] = Figure(report.max_abs_logit_diff());
+  json["ordinary_max_abs_logit_diff"] = Figure(report.ordinary_max_abs_logit_diff());
   json["new_process_skipped"] = report.new_process_skipped;
   json["attention"] = outcome.context.attention == engine::Attention::kOn ? "flash" : "plain";
   json["row_quantum"] = outcome.context.row_quantum;

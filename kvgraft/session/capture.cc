@@ -1,27 +1,18 @@
 #include "kvgraft/session/capture.h"
 
 #include <bit>
-#include <ctime>
 #include <future>
 #include <system_error>
 
 #include "kvgraft/core/hash.h"
 #include "kvgraft/core/stopwatch.h"
+#include "kvgraft/core/utc.h"
 
 namespace kvgraft::session {
 namespace {
 
 using engine::Schedule;
 using engine::Token;
-
-std::string UtcNow() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
 
 // SHA-256 over the floats as little-endian bytes.
 std::string HashLogits(std::span<const float> values) {

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <thread>
 
 #include "kvgraft/core/random.h"
+#include "kvgraft/core/utc.h"
 #include "kvgraft/session/image_buffer.h"
 #include "kvgraft/session/sample_text.h"
 
@@ -270,15 +270,6 @@ std::vector<engine::ContextOptions> Configurations(const DoctorOptions& options,
     }
   }
   return out;
-}
-
-std::string UtcNow() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
 }
 
 }  // namespace
