@@ -55,6 +55,34 @@ void CheckCache(DoctorReport* report) {
                             status.ok() ? report->cache_dir : status.message()});
 }
 
+void DescribePlanes(Runtime& runtime, engine::Model& model, DoctorReport* report) {
+  engine::ContextOptions options = runtime.SelfTestOptions().context;
+  options.n_ctx = 256;
+  options.attention = report->profile->attention;
+  auto context = model.NewContext(options);
+  auto layout = context.ok() ? (*context)->Layout() : Result<const KvLayout*>(context.status());
+  if (!layout.ok()) {
+    report->planes_refused = layout.status().message();
+    return;
+  }
+  for (const StreamSpec& s : (*layout)->streams) {
+    const bool indexer = s.kind == StreamKind::kIndexerKey;
+    StreamGroup group{StreamKindName(s.kind),  DTypeName(s.type), 1, s.n_heads, s.head_dim,
+                      s.table > 0 && !indexer, s.rope >= 0};
+    const auto same = [&](const StreamGroup& g) {
+      return g.kind == group.kind && g.type == group.type && g.heads == group.heads &&
+             g.head_dim == group.head_dim && g.window == group.window &&
+             g.position == group.position;
+    };
+    const auto at = std::find_if(report->planes.begin(), report->planes.end(), same);
+    if (at != report->planes.end()) {
+      ++at->layers;
+    } else {
+      report->planes.push_back(std::move(group));
+    }
+  }
+}
+
 }  // namespace
 
 bool DoctorReport::ok() const {
@@ -88,6 +116,7 @@ Result<DoctorReport> RunDoctorReport(Runtime& runtime, bool exhaustive) {
                            (profile.attention == engine::Attention::kOn ? "flash" : "plain") +
                            ", rows by " + std::to_string(profile.row_quantum)
                      : "none of those tried: states restore, but are not proven bit-exact"});
+  DescribePlanes(runtime, *model, &report);
   return report;
 }
 

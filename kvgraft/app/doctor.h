@@ -16,6 +16,14 @@ struct Check {
   std::string detail;  // what was found, or what to do
 };
 
+// Streams of a state that differ by their layer only.
+struct StreamGroup {
+  std::string kind, type;  // "key", "f16"
+  uint32_t layers = 0, heads = 0, head_dim = 0;
+  bool window = false;    // holds the sliding window only
+  bool position = false;  // carries RoPE: turned when a graft stands elsewhere
+};
+
 struct DoctorReport {
   EngineInfo engine;
   uint32_t threads = 0;
@@ -28,6 +36,8 @@ struct DoctorReport {
   std::optional<engine::ModelInfo> model;
   std::optional<session::ExactProfile> profile;
   std::string profile_path;
+  std::vector<StreamGroup> planes;  // what the state consists of, as arrays
+  std::string planes_refused;       // why it cannot be had as arrays; "": it can
   bool ok() const;
 };
 

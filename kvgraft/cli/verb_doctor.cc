@@ -68,6 +68,21 @@ Json ReportJson(const app::DoctorReport& report) {
                      {"chat_template", model->has_chat_template}};
   }
   json["profile"] = ProfileJson(report);
+  json["planes"] = nullptr;
+  if (report.model && report.planes_refused.empty()) {
+    json["planes"] = Json::array();
+    for (const auto& g : report.planes) {
+      json["planes"].push_back({{"kind", g.kind},
+                                {"layers", g.layers},
+                                {"heads", g.heads},
+                                {"head_dim", g.head_dim},
+                                {"type", g.type},
+                                {"window", g.window},
+                                {"position", g.position}});
+    }
+  }
+  json["planes_refused"] =
+      report.planes_refused.empty() ? Json(nullptr) : Json(report.planes_refused);
   json["checks"] = Json::array();
   for (const auto& check : report.checks) {
     json["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});
@@ -79,6 +94,22 @@ std::string Number(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof(text), format, value);
   return text;
+}
+
+// "key: 30 layers, 3 x 64 f16, moves"
+void PrintPlanes(Console& console, const app::DoctorReport& report) {
+  if (!report.planes_refused.empty()) {
+    console.PrintLine("\n" + report.planes_refused);
+    return;
+  }
+  std::vector<std::vector<std::string>> rows = {{"STATE", "LAYERS", "HEADS", "DIM", "TYPE", ""}};
+  for (const auto& g : report.planes) {
+    rows.push_back(
+        {g.kind, std::to_string(g.layers), std::to_string(g.heads), std::to_string(g.head_dim),
+         g.type,
+         std::string(g.window ? "sliding window " : "") + (g.position ? "turned when moved" : "")});
+  }
+  console.Print("\n" + FormatTable(rows, "lrrrll"));
 }
 
 void PrintReport(Console& console, const app::DoctorReport& report) {
@@ -116,6 +147,7 @@ void PrintReport(Console& console, const app::DoctorReport& report) {
                     Number("%.0f/s", trial.prefill_tokens_per_s), chosen ? "<- used" : ""});
   }
   console.Print(FormatTable(rows, "lrrrrl"));
+  PrintPlanes(console, report);
 }
 
 Status RunDoctorVerb(Shell& shell, bool again) {

@@ -62,6 +62,9 @@ struct StreamSpec {
   StreamOrder order = StreamOrder::kRows;
   int32_t rope = -1;      // index into KvLayout::ropes; -1: no position in it
   uint32_t hadamard = 0;  // blocks of so many dimensions are stored rotated by H/sqrt(n); 0: none
+  // The model itself rotates blocks of so many dimensions by H/sqrt(n) after RoPE, and the numbers
+  // are so (indexer keys of DeepSeek-V3.2); 0: it does not.
+  uint32_t rope_hadamard = 0;
   uint32_t width() const { return n_heads * head_dim; }  // elements of one cell
   bool operator==(const StreamSpec&) const = default;
 };

@@ -71,9 +71,13 @@ struct ModelInfo {
   bool has_decoder = true;      // false: an embedding model
   bool has_pooling = false;     // Embed() works
   bool has_chat_template = false;
-  // Artifacts must end at a multiple of this many tokens (64 for sliding-window models, else 1).
+  // The state, or a part of it, is recurrent: it stands at its own position, and goes back to
+  // checkpoints only.
+  bool recurrent = false;
+  // Artifacts must end at a multiple of this many tokens (64 for sliding-window and recurrent
+  // models, else 1).
   uint32_t state_alignment = 1;
-  // Non-empty: this model's state cannot be captured, and why ("recurrent state ...").
+  // Non-empty: this model's state cannot be captured, and why ("its positions have ...").
   std::string unsupported;
 };
 
@@ -106,8 +110,8 @@ class Context {
   // Empties it, and the next token gets the position `first`: for what stands far from its text's
   // beginning, as a moved graft does.
   virtual Status StartAt(Pos first) = 0;
-  // Drops positions n and above; n >= first_pos. kUnsupported for states that cannot be cut
-  // (recurrent).
+  // Drops positions n and above; n >= first_pos. kUnsupported where the state cannot be cut: a
+  // window that has moved on, a recurrent state without a checkpoint before n.
   virtual Status Truncate(Pos n) = 0;
 
   // Appends `tokens` at n_past. The logits of the last `n_logits` (0 .. tokens.size()) tokens go to

@@ -202,6 +202,13 @@ Status FillRopes(const ModelState& state, const ModelFile& file,
       specs.push_back(local);
     }
   }
+  if (geometry->indexer_dim > 0) {
+    // Indexer keys are rotated in halves, whatever the model's other keys are.
+    for (size_t i = 0, n = specs.size(); i < n; ++i) {
+      specs.push_back(specs[i]);
+      specs.back().pairing = RopePairing::kHalfSplit;
+    }
+  }
   // The rotated dimensions come first, or last (MLA).
   for (const RopeSpec& spec : specs) {
     for (const uint32_t offset : {0u, key_dim - spec.n_rot}) {
@@ -224,6 +231,7 @@ Result<ModelGeometry> ReadGeometry(const ModelState& state, const engine::Contex
   KVG_ASSIGN(const ModelFile file, ModelFile::Open(state));
   ModelGeometry geometry;
   geometry.kv_lora_rank = file.U32("attention.kv_lora_rank", 0);
+  geometry.indexer_dim = file.U32("attention.indexer.key_length", 0);
   const uint32_t n_heads = std::max(1u, state.info.n_heads);
   const uint32_t head_dim = state.info.n_embd / n_heads;
   for (uint32_t i = 0; i < state.info.n_layers; ++i) {

@@ -17,6 +17,7 @@ struct LayerGeometry {
 struct ModelGeometry {
   std::vector<LayerGeometry> layers;
   uint32_t kv_lora_rank = 0;  // MLA: width of the latent; 0: none
+  uint32_t indexer_dim = 0;   // lightning indexer: one key a layer, this wide; 0: none
   // Every way of RoPE that some layer of this model may use, likeliest first.
   std::vector<RopeSpec> ropes;
 };

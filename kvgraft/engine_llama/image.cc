@@ -50,7 +50,8 @@ Result<CacheLayout> LearnCache(ByteReader& in, bool with_values) {
   KVG_ASSIGN(uint32_t v_trans, in.U32());
   KVG_ASSIGN(uint32_t n_layer, in.U32());
   if (v_trans > 1) return Corrupt("value layout", v_trans, 1, in.offset());
-  if (n_layer > kMaxLayers) return Corrupt("layer count", n_layer, kMaxLayers, in.offset());
+  if (n_layer == 0 || n_layer > kMaxLayers)
+    return Corrupt("layer count", n_layer, kMaxLayers, in.offset());
   CacheLayout cache;
   cache.v_transposed = v_trans == 1;
   for (uint32_t i = 0; i < n_layer; ++i) {
@@ -65,18 +66,72 @@ Result<CacheLayout> LearnCache(ByteReader& in, bool with_values) {
   return cache;
 }
 
-Result<ImageLayout> LearnCaches(ByteSpan image, bool with_values) {
-  ByteReader in(image, "state image");
-  KVG_ASSIGN(uint32_t magic, in.U32());
-  if (magic != kMagic) return Corrupt("magic", magic, kMagic, 0);
-  KVG_RETURN(in.Skip(4));
-  ImageLayout layout;
-  while (in.remaining() > 0) {
-    KVG_ASSIGN(CacheLayout cache, LearnCache(in, with_values));
-    layout.caches.push_back(std::move(cache));
+// A row of a recurrent layer, which may have no bytes (a convolution without a scan).
+Result<LayerLayout> ReadRow(ByteReader& in) {
+  LayerLayout layer;
+  KVG_ASSIGN(layer.type, in.I32());
+  KVG_ASSIGN(layer.row_bytes, in.U64());
+  if (layer.row_bytes > in.remaining()) {
+    return Corrupt("row size", layer.row_bytes, in.remaining(), in.offset());
   }
-  if (layout.caches.empty()) return Corrupt("cache count", 0, 1, in.offset());
-  return layout;
+  KVG_RETURN(in.Skip(layer.row_bytes));
+  return layer;
+}
+
+Result<RecurrentLayout> LearnRecurrent(ByteReader& in) {
+  RecurrentLayout out;
+  uint32_t head[5] = {};  // cells, position, sequences, s_trans, layers
+  for (uint32_t& v : head) {
+    KVG_ASSIGN(v, in.U32());
+  }
+  if (head[0] != 1) return Corrupt("recurrent cell count", head[0], 1, in.offset());
+  if (head[1] != 0) return Corrupt("recurrent position", head[1], 0, in.offset());
+  if (head[2] != 0) return Corrupt("recurrent sequences", head[2], 0, in.offset());
+  if (head[3] != 0) return Corrupt("recurrent layout", head[3], 0, in.offset());
+  if (head[4] == 0 || head[4] > kMaxLayers) {
+    return Corrupt("layer count", head[4], kMaxLayers, in.offset());
+  }
+  out.n_layer = head[4];
+  while (in.remaining() > 0) {
+    KVG_ASSIGN(LayerLayout row, ReadRow(in));
+    out.rows.push_back(row);
+  }
+  if (out.rows.empty() || out.rows.size() > 2 * out.n_layer) {
+    return Corrupt("recurrent row count", out.rows.size(), 2 * out.n_layer, in.offset());
+  }
+  return out;
+}
+
+// All ways to read the rest of an image of one cell: each cache with values or without.
+void LearnRest(ByteReader in, bool recurrent, const ImageLayout& before,
+               std::vector<ImageLayout>* found, Status* why) {
+  constexpr size_t kMaxCaches = 4;
+  if (in.remaining() == 0) {
+    if (!recurrent && !before.caches.empty()) found->push_back(before);
+    return;
+  }
+  if (recurrent) {
+    ByteReader last = in;
+    auto layout = LearnRecurrent(last);
+    if (layout.ok()) {
+      found->push_back(before);
+      found->back().recurrent = std::move(layout).value();
+    } else {
+      *why = layout.status();
+    }
+  }
+  for (const bool with_values : {true, false}) {
+    if (before.caches.size() == kMaxCaches) return;
+    ByteReader next = in;
+    auto cache = LearnCache(next, with_values);
+    if (!cache.ok()) {
+      *why = cache.status();
+      continue;
+    }
+    ImageLayout layout = before;
+    layout.caches.push_back(std::move(cache).value());
+    LearnRest(next, recurrent, layout, found, why);
+  }
 }
 
 // What the positions of the cells must be.
@@ -141,6 +196,26 @@ Status CheckCache(ByteReader& in, const CacheLayout& layout, const CellRule& rul
   return Status::Ok();
 }
 
+Status CheckRecurrent(ByteReader& in, const RecurrentLayout& layout, const CellRule& rule) {
+  const uint32_t want[5] = {1, static_cast<uint32_t>(rule.end - 1), 0, 0, layout.n_layer};
+  const char* const what[5] = {"recurrent cell count", "recurrent position", "recurrent sequences",
+                               "recurrent layout", "layer count"};
+  for (int i = 0; i < 5; ++i) {
+    KVG_ASSIGN(const uint32_t got, in.U32());
+    if (got != want[i]) return Corrupt(what[i], got, want[i], in.offset() - 4);
+  }
+  for (size_t i = 0; i < layout.rows.size(); ++i) {
+    const size_t at = in.offset();
+    KVG_ASSIGN(const LayerLayout got, ReadRow(in));
+    if (!(got == layout.rows[i])) {
+      return Corrupt("recurrent row " + std::to_string(i) + ": type " + std::to_string(got.type) +
+                         " for type " + std::to_string(layout.rows[i].type) + ", row bytes",
+                     got.row_bytes, layout.rows[i].row_bytes, at);
+    }
+  }
+  return Status::Ok();
+}
+
 Status CheckCaches(ByteSpan image, const ImageLayout& layout, CellRule rule) {
   ByteReader in(image, "state image");
   KVG_ASSIGN(uint32_t magic, in.U32());
@@ -151,20 +226,25 @@ Status CheckCaches(ByteSpan image, const ImageLayout& layout, CellRule rule) {
     rule.may_start_later = i > 0;
     KVG_RETURN(CheckCache(in, layout.caches[i], rule));
   }
+  if (layout.recurrent) KVG_RETURN(CheckRecurrent(in, *layout.recurrent, rule));
   if (in.remaining() != 0) return Corrupt("bytes left over", in.remaining(), 0, in.offset());
   return Status::Ok();
 }
 
 }  // namespace
 
-Result<ImageLayout> LearnLayout(ByteSpan image) {
-  Result<ImageLayout> with = LearnCaches(image, true);
-  Result<ImageLayout> without = LearnCaches(image, false);
-  if (with.ok() && !without.ok()) return with;
-  if (without.ok() && !with.ok()) return without;
-  return Status(Code::kUnsupported,
-                "state layout of this model is not known to this version (" +
-                    (with.ok() ? std::string("ambiguous") : with.status().message()) + ")");
+Result<ImageLayout> LearnLayout(ByteSpan image, bool recurrent) {
+  ByteReader in(image, "state image");
+  KVG_ASSIGN(uint32_t magic, in.U32());
+  if (magic != kMagic) return Corrupt("magic", magic, kMagic, 0);
+  KVG_RETURN(in.Skip(4));
+  std::vector<ImageLayout> found;
+  Status why = Status(Code::kCorrupt, "state image: no cache in it");
+  LearnRest(in, recurrent, {}, &found, &why);
+  if (found.size() == 1) return found.front();
+  return Status(Code::kUnsupported, "state layout of this model is not known to this version (" +
+                                        (found.empty() ? why.message() : std::string("ambiguous")) +
+                                        ")");
 }
 
 Status CheckImageBytes(ByteSpan image, const ImageLayout& layout, int32_t end, int32_t first) {

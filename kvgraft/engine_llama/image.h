@@ -9,9 +9,13 @@
 //     n_layer x { i32 type, u64 row bytes, cell_count rows }                              keys
 //     v_trans 0: n_layer x { i32 type, u64 row bytes, cell_count rows }                   values
 //     v_trans 1: n_layer x { i32 type, u32 element bytes, u32 width, width columns of cell_count }
-//   Caches without values (MLA) have no third part.
+//   Caches without values (MLA, indexer keys) have no third part. A recurrent state comes last:
+//     u32 cell_count (1), i32 pos (of the last token), u32 n_seq_id (0), u32 s_trans (0), u32
+//     n_layer, for each recurrent layer { i32 type, u64 row bytes, a row }, convolution states
+//     first, then scan states (there may be none)
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kvgraft/core/bytes.h"
@@ -34,15 +38,23 @@ struct CacheLayout {
   bool operator==(const CacheLayout&) const = default;
 };
 
+struct RecurrentLayout {
+  uint32_t n_layer = 0;           // of the model; not all need be recurrent
+  std::vector<LayerLayout> rows;  // type and row_bytes of each
+  bool operator==(const RecurrentLayout&) const = default;
+};
+
 // What every image of one context looks like, whatever its number of tokens.
 struct ImageLayout {
   std::vector<CacheLayout> caches;
+  std::optional<RecurrentLayout> recurrent;
   bool operator==(const ImageLayout&) const = default;
 };
 
-// Learns the layout from an image of one token that the engine just wrote. kUnsupported when the
-// bytes do not parse as above in exactly one way.
-Result<ImageLayout> LearnLayout(ByteSpan image);
+// Learns the layout from an image of one token that the engine just wrote; `recurrent`: a recurrent
+// state is the last part of it, or all. kUnsupported when the bytes do not parse as above in
+// exactly one way.
+Result<ImageLayout> LearnLayout(ByteSpan image, bool recurrent = false);
 
 // Ok when `image` holds tokens at positions first .. end-1 in exactly this layout: the first cache
 // all of them, further ones (sliding windows) a run that ends with the last. Reads only what it has

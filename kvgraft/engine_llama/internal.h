@@ -42,9 +42,9 @@ struct ModelState {
   const llama_vocab* vocab() const { return llama_model_get_vocab(model.get()); }
 };
 
-// libllama's last error or warning line since the last call, "" if none; process-wide, as the
+// libllama's first error line since the last call, "" if none; process-wide, as the
 // library's log is.
-std::string TakeLastLog();
+std::string TakeErrorLog();
 void InstallLog();  // idempotent
 
 // A value of the model file's metadata, "" if absent (arrays are not readable).

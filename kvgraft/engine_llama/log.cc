@@ -1,4 +1,4 @@
-// libllama reports the reason of a failure only through its process-wide log; this keeps the last
+// libllama reports the reason of a failure only through its process-wide log; this keeps the first
 // error line, so that a Status can carry it, and passes lines on to a sink.
 #include <mutex>
 
@@ -9,7 +9,7 @@ namespace {
 
 struct LogState {
   std::mutex mutex;
-  std::string last;
+  std::string first;
   std::string pending;  // a line may come in several pieces
   ggml_log_level level = GGML_LOG_LEVEL_NONE;
   std::function<void(const std::string&)> sink;
@@ -30,7 +30,8 @@ void OnLog(ggml_log_level level, const char* text, void*) {
   while ((end = state.pending.find('\n')) != std::string::npos) {
     const std::string line = state.pending.substr(0, end);
     state.pending.erase(0, end + 1);
-    if (state.level == GGML_LOG_LEVEL_ERROR) state.last = line;
+    // The first is the cause, later ones say what failed because of it.
+    if (state.level == GGML_LOG_LEVEL_ERROR && state.first.empty()) state.first = line;
     if (state.sink) state.sink(line);
   }
 }
@@ -45,12 +46,12 @@ void InstallLog() {
   });
 }
 
-std::string TakeLastLog() {
+std::string TakeErrorLog() {
   LogState& state = State();
   std::lock_guard<std::mutex> lock(state.mutex);
-  std::string last = std::move(state.last);
-  state.last.clear();
-  return last;
+  std::string first = std::move(state.first);
+  state.first.clear();
+  return first;
 }
 
 void SetLogSink(std::function<void(const std::string& line)> sink) {

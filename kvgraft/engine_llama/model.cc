@@ -37,8 +37,6 @@ Status CheckModelFile(const std::string& path) {
 
 // Why the state of this model cannot be captured, or "".
 std::string StateObstacle(const llama_model* model) {
-  if (llama_model_is_recurrent(model)) return "its state is recurrent, not a cache of tokens";
-  if (llama_model_is_hybrid(model)) return "a part of its state is recurrent";
   if (llama_model_is_diffusion(model)) return "it is a diffusion model";
   switch (llama_model_rope_type(model)) {
     case LLAMA_ROPE_TYPE_MROPE:
@@ -73,7 +71,8 @@ engine::ModelInfo ReadInfo(const ModelState& state) {
   info.has_pooling = !pooling.empty() && pooling != "0";
   info.has_decoder = llama_model_has_decoder(model) && causal != "false";
   info.has_chat_template = llama_model_chat_template(model, nullptr) != nullptr;
-  info.state_alignment = info.sliding_window > 0 ? 64 : 1;
+  info.recurrent = llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
+  info.state_alignment = info.sliding_window > 0 || info.recurrent ? 64 : 1;
   info.unsupported = StateObstacle(model);
   if (!info.has_decoder) info.unsupported = "it has no decoder (an embedding model)";
   return info;
@@ -194,11 +193,11 @@ Status LlamaModel::OpenEmbedder() {
   params.n_batch = params.n_ubatch = params.n_ctx;  // a pooled text is one batch
   params.embeddings = true;
   params.no_perf = true;
-  TakeLastLog();
+  TakeErrorLog();
   embedder_.reset(llama_init_from_model(state_->model.get(), params));
   if (!embedder_) {
     return Status(Code::kExhausted, "embedding context for " + state_->info.path +
-                                        " could not be made: " + TakeLastLog());
+                                        " could not be made: " + TakeErrorLog());
   }
   return Status::Ok();
 }
@@ -228,13 +227,13 @@ Result<std::vector<float>> LlamaModel::Embed(std::string_view text) {
     batch.seq_id[i][0] = 0;
     batch.logits[i] = 1;
   }
-  TakeLastLog();
+  TakeErrorLog();
   const int32_t failed = state_->info.has_decoder ? llama_decode(embedder_.get(), batch)
                                                   : llama_encode(embedder_.get(), batch);
   llama_batch_free(batch);
   const float* values = failed == 0 ? llama_get_embeddings_seq(embedder_.get(), 0) : nullptr;
   if (values == nullptr) {
-    return Status(Code::kInternal, "embedding failed in libllama: " + TakeLastLog());
+    return Status(Code::kInternal, "embedding failed in libllama: " + TakeErrorLog());
   }
   std::vector<float> out(values, values + llama_model_n_embd_out(state_->model.get()));
   double norm = 0;
@@ -248,11 +247,11 @@ Status LoadAdapters(ModelState& state) {
   for (const AdapterOptions& a : state.options.adapters) {
     LoadedAdapter loaded;
     KVG_ASSIGN(loaded.sha256, Sha256File(a.path));
-    TakeLastLog();
+    TakeErrorLog();
     loaded.handle.reset(llama_adapter_lora_init(state.model.get(), a.path.c_str()));
     if (!loaded.handle) {
       return Status(Code::kMismatch,
-                    "adapter " + a.path + ": does not load for this model: " + TakeLastLog());
+                    "adapter " + a.path + ": does not load for this model: " + TakeErrorLog());
     }
     loaded.scale = a.scale;
     state.adapters.push_back(std::move(loaded));
@@ -297,7 +296,7 @@ Result<std::unique_ptr<engine::Model>> LoadModel(const ModelOptions& options,
   params.vocab_only = options.vocabulary_only;
   params.progress_callback = OnLoadProgress;
   params.progress_callback_user_data = &load;
-  TakeLastLog();
+  TakeErrorLog();
   try {
     state->model.reset(llama_model_load_from_file(options.path.c_str(), params));
   } catch (const std::exception& e) {
@@ -308,7 +307,7 @@ Result<std::unique_ptr<engine::Model>> LoadModel(const ModelOptions& options,
     return Status(Code::kCorrupt, "model " + options.path +
                                       ": does not load (damaged, cut off, or of an architecture "
                                       "that this libllama does not know): " +
-                                      TakeLastLog());
+                                      TakeErrorLog());
   }
   state->info = ReadInfo(*state);
   if (!options.vocabulary_only) {

@@ -28,16 +28,19 @@ bool IsQuantised(DType type) {
   return type != DType::kF32 && type != DType::kF16 && type != DType::kBF16;
 }
 
-// llama-kv-cache.cpp: quantised caches of heads that are multiples of 64 are rotated, keys by the
-// largest power of two that divides a head, values by 64.
-uint32_t HadamardOf(DType type, uint32_t head_dim, bool value) {
-  const char* off = std::getenv("LLAMA_ATTN_ROT_DISABLE");  // the engine's own switch
-  if (!IsQuantised(type) || head_dim % 64 != 0) return 0;
-  if (off != nullptr && std::atoi(off) != 0) return 0;
-  if (value) return 64;
+// The largest power of two that divides a head.
+uint32_t KeyBlock(uint32_t head_dim) {
   uint32_t n = 64;
   while (head_dim % (n * 2) == 0) n *= 2;
   return n;
+}
+
+// llama-kv-cache.cpp: quantised caches of heads that are multiples of 64 are rotated, keys by the
+// largest power of two that divides a head, values by 64.
+uint32_t HadamardOf(DType type, uint32_t head_dim, StreamKind kind) {
+  const char* off = std::getenv("LLAMA_ATTN_ROT_DISABLE");  // the engine's own switch
+  if (!IsQuantised(type) || head_dim % 64 != 0 || (off != nullptr && std::atoi(off) != 0)) return 0;
+  return kind == StreamKind::kValue ? 64 : KeyBlock(head_dim);
 }
 
 class Matcher {
@@ -51,9 +54,11 @@ class Matcher {
     if (n_caches > 2) return Unknown(arch_, std::to_string(n_caches) + " caches");
     out_->layout.n_tables = n_caches;
     for (uint32_t c = 0; c < n_caches; ++c) {
+      const bool indexer = IsIndexer(c);
       std::vector<uint32_t> layers;
       for (uint32_t i = 0; i < geometry_.layers.size(); ++i) {
-        if (n_caches == 1 || geometry_.layers[i].windowed == (c == 1)) layers.push_back(i);
+        const bool all = n_caches == 1 || geometry_.indexer_dim > 0;
+        if (all || geometry_.layers[i].windowed == (c == 1)) layers.push_back(i);
       }
       const CacheLayout& cache = image.caches[c];
       if (cache.keys.size() != layers.size()) {
@@ -61,13 +66,31 @@ class Matcher {
                                   std::to_string(c) + ", expected " +
                                   std::to_string(layers.size()));
       }
-      for (uint32_t i = 0; i < layers.size(); ++i) KVG_RETURN(AddKeys(c, i, layers[i]));
+      for (uint32_t i = 0; i < layers.size(); ++i) {
+        KVG_RETURN(indexer ? AddIndexerKeys(c, i, layers[i]) : AddKeys(c, i, layers[i]));
+      }
       for (uint32_t i = 0; i < cache.values.size(); ++i) KVG_RETURN(AddValues(c, i, layers[i]));
     }
     return Status::Ok();
   }
 
  private:
+  // DeepSeek sparse attention: the second cache holds what the indexer looks at.
+  bool IsIndexer(uint32_t cache) const {
+    return cache == 1 && geometry_.indexer_dim > 0 && out_->image.caches[cache].values.empty();
+  }
+
+  Status AddIndexerKeys(uint32_t cache, uint32_t entry, uint32_t layer) {
+    const LayerLayout& at = out_->image.caches[cache].keys[entry];
+    StreamSpec s = Spec(cache, layer, at);
+    s.kind = StreamKind::kIndexerKey;
+    KVG_ASSIGN(const uint64_t width, Elements(at));
+    KVG_RETURN(SetHeads(width, 1, geometry_.indexer_dim, layer, &s));
+    s.rope_hadamard = s.head_dim % 64 == 0 ? KeyBlock(s.head_dim) : 0;
+    Add(s, {cache, false, entry});
+    return Status::Ok();
+  }
+
   Status AddKeys(uint32_t cache, uint32_t entry, uint32_t layer) {
     const LayerLayout& at = out_->image.caches[cache].keys[entry];
     const LayerGeometry& g = geometry_.layers[layer];
@@ -90,7 +113,7 @@ class Matcher {
     }
     s.kind = StreamKind::kKey;
     KVG_RETURN(SetHeads(width, g.n_kv_heads, g.key_dim, layer, &s));
-    s.hadamard = HadamardOf(s.type, s.head_dim, false);
+    s.hadamard = HadamardOf(s.type, s.head_dim, s.kind);
     Add(s, {cache, false, entry});
     return Status::Ok();
   }
@@ -103,7 +126,7 @@ class Matcher {
     if (out_->image.caches[cache].v_transposed) s.order = StreamOrder::kColumns;
     KVG_ASSIGN(const uint64_t width, Elements(at));
     KVG_RETURN(SetHeads(width, g.n_kv_heads, g.value_dim, layer, &s));
-    s.hadamard = HadamardOf(s.type, s.head_dim, true);
+    s.hadamard = HadamardOf(s.type, s.head_dim, s.kind);
     Add(s, {cache, true, entry});
     return Status::Ok();
   }

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 
 #include "kvgraft/engine_llama/rope_probe_internal.h"
+#include "kvgraft/math/cells.h"
 
 namespace kvgraft::engine_llama {
 namespace {
@@ -27,10 +27,10 @@ Result<KeyRows> KeysAt(const ModelState& state, const ModelGeometry& geometry,
   o.row_quantum = 1;
   o.attention = engine::Attention::kOff;
   o.type_k = o.type_v = "f32";
-  TakeLastLog();
+  TakeErrorLog();
   const ContextPtr context(llama_init_from_model(state.model.get(), MakeParams(o)));
   if (!context) {
-    return Status(Code::kExhausted, "planes: no context for the RoPE probe: " + TakeLastLog());
+    return Status(Code::kExhausted, "planes: no context for the RoPE probe: " + TakeErrorLog());
   }
   llama_batch batch = llama_batch_init(1, 0, 1);
   batch.n_tokens = 1;
@@ -41,11 +41,11 @@ Result<KeyRows> KeysAt(const ModelState& state, const ModelGeometry& geometry,
   batch.logits[0] = 0;
   const int32_t failed = llama_decode(context.get(), batch);
   llama_batch_free(batch);
-  if (failed != 0) return Status(Code::kInternal, "planes: RoPE probe failed: " + TakeLastLog());
+  if (failed != 0) return Status(Code::kInternal, "planes: RoPE probe failed: " + TakeErrorLog());
 
   std::vector<uint8_t> image(llama_state_seq_get_size(context.get(), 0));
   if (llama_state_seq_get_data(context.get(), image.data(), image.size(), 0) != image.size()) {
-    return Status(Code::kInternal, "planes: RoPE probe gave no state: " + TakeLastLog());
+    return Status(Code::kInternal, "planes: RoPE probe gave no state: " + TakeErrorLog());
   }
   KVG_ASSIGN(const ImageLayout layout, LearnLayout(image));
   KVG_ASSIGN(const Planes planes, MatchPlanes(layout, geometry, state.info.architecture));
@@ -56,7 +56,8 @@ Result<KeyRows> KeysAt(const ModelState& state, const ModelGeometry& geometry,
     std::vector<float>& row = rows.emplace_back();
     if (spec.kind == StreamKind::kValue) continue;
     row.resize(spec.width());
-    std::memcpy(row.data(), view.streams[i].data.data(), row.size() * sizeof(float));
+    KVG_RETURN(math::ReadCells(view, i, 0, 1, row));
+    if (spec.rope_hadamard > 0) math::Hadamard(row, spec.rope_hadamard);
   }
   return rows;
 }

@@ -27,11 +27,13 @@ Status MoveStream(const MutableKvView& view, size_t stream, const RopeSpec& rope
     const size_t count = std::min(kCellsAtOnce, n - first);
     const std::span<float> part(cells.data(), count * width);
     KVG_RETURN(math::ReadCells(read, stream, first, count, part));
+    if (spec.rope_hadamard > 0) math::Hadamard(part, spec.rope_hadamard);
     for (size_t i = 0; i < count; ++i) {
       for (uint32_t h = 0; h < spec.n_heads; ++h) {
         turns[first + i].Apply(rope, part.subspan(i * width + h * spec.head_dim, spec.head_dim));
       }
     }
+    if (spec.rope_hadamard > 0) math::Hadamard(part, spec.rope_hadamard);
     KVG_RETURN(math::WriteCells(view, stream, first, count, part));
   }
   return Status::Ok();

@@ -42,8 +42,8 @@ ContextOptions Options(const std::string& type_k = "f16", const std::string& typ
   return options;
 }
 
-constexpr const char* kKinds[] = {"mha", "gqa",    "mqa",     "qwen2", "qwen3",  "gemma3",
-                                  "mla", "linear", "llama31", "yarn",  "partial"};
+constexpr const char* kKinds[] = {"mha", "gqa", "mqa", "qwen2",  "qwen3",   "gemma3", "mistral3",
+                                  "moe", "mla", "dsa", "linear", "llama31", "yarn",   "partial"};
 
 class Planes : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Tiny, Planes, ::testing::ValuesIn(kKinds),
@@ -276,6 +276,20 @@ TEST(Planes, LayoutsSayWhatTheModelsAre) {
               s.layer == 5 ? 1000000.0f : 10000.0f);
   }
 
+  // Six streams: latent and key of two layers, then an indexer key of each, rotated in halves.
+  const KvLayout dsa = layout("dsa");
+  ASSERT_EQ(dsa.streams.size(), 6u);
+  EXPECT_EQ(dsa.n_tables, 2u);
+  for (const size_t i : {4u, 5u}) {
+    const StreamSpec& s = dsa.streams[i];
+    EXPECT_EQ(s.kind, StreamKind::kIndexerKey);
+    EXPECT_EQ(s.table, 1u);
+    EXPECT_EQ(s.hadamard, 0u);
+    EXPECT_EQ(s.rope_hadamard, 64u);
+    ASSERT_GE(s.rope, 0);
+    EXPECT_EQ(dsa.ropes[static_cast<size_t>(s.rope)].pairing, RopePairing::kHalfSplit);
+  }
+
   const KvLayout mla = layout("mla");
   ASSERT_EQ(mla.streams.size(), 4u);
   EXPECT_EQ(mla.streams[0].kind, StreamKind::kMlaLatent);
@@ -284,6 +298,37 @@ TEST(Planes, LayoutsSayWhatTheModelsAre) {
   EXPECT_EQ(mla.streams[1].kind, StreamKind::kMlaRopeKey);
   EXPECT_EQ(mla.streams[1].row_offset, 64u);
   EXPECT_GE(mla.streams[1].rope, 0);
+}
+
+// What this version cannot turn into arrays is refused by its name, and its image can still be
+// kept.
+TEST(Planes, UnknownKindsAreRefusedByName) {
+  const struct {
+    const char* kind;
+    const char* says;
+  } cases[] = {{"mamba", "'mamba' is recurrent"},
+               {"lfm2", "'lfm2' is recurrent"},
+               {"longrope", "'longrope'"}};
+  for (const auto& c : cases) {
+    auto model = LoadTiny(c.kind);
+    ASSERT_TRUE(model);
+    auto context = NewContextOrFail(*model, Options());
+    ASSERT_TRUE(context);
+    KVG_ASSERT_OK(context->Decode(RandomTokens(64, 1), Schedule::kExact, 0, nullptr));
+    const std::vector<uint8_t> image = SaveOrFail(*context);
+    const Status status = context->ViewImage(ByteSpan(image)).status();
+    EXPECT_EQ(status.code(), Code::kUnsupported) << c.kind;
+    EXPECT_NE(status.message().find(c.says), std::string::npos) << status.message();
+    KVG_EXPECT_OK(context->LoadImage(image, 64));
+  }
+  // Positions of several dimensions are refused before that: such a state cannot be kept yet.
+  auto model = LoadTiny("mrope");
+  ASSERT_TRUE(model);
+  EXPECT_NE(model->info().unsupported.find("M-RoPE"), std::string::npos);
+  auto context = NewContextOrFail(*model, Options());
+  ASSERT_TRUE(context);
+  EXPECT_EQ(context->ImageBytes().status().code(), Code::kUnsupported);
+  EXPECT_EQ(context->Layout().status().code(), Code::kUnsupported);
 }
 
 }  // namespace

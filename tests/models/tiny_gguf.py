@@ -2,113 +2,15 @@
 
     tiny_gguf.py FOLDER [KIND ...]      writes FOLDER/tiny-<kind>.gguf (all kinds by default)
 
-Standard library only. The weights come from a fixed generator, so the files are the same bytes
+The weights come from a fixed generator, so the files are the same bytes
 everywhere. The vocabulary is SentencePiece-like: <unk>, <s>, </s>, 256 byte tokens, a few words.
-GGUF: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import array
 import os
-import random
-import struct
 import sys
 
-U32, I32, F32, BOOL, STR, ARR = 4, 5, 6, 7, 8, 9
-ALIGN = 32
-
-
-def pack_string(text):
-    data = text.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def pack_value(kind, value):
-    if kind == STR:
-        return pack_string(value)
-    if kind == ARR:
-        item, values = value
-        return struct.pack("<IQ", item, len(values)) + b"".join(pack_value(item, v) for v in values)
-    return struct.pack({U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}[kind], value)
-
-
-class Gguf:
-    def __init__(self, arch, seed):
-        self.arch, self.meta, self.tensors = arch, [], []
-        self.random = random.Random(seed)
-        self.put("general.architecture", STR, arch)
-        self.put("general.name", STR, "tiny " + arch)
-
-    def put(self, key, kind, value):
-        self.meta.append((key, kind, value))
-
-    def own(self, key, kind, value):
-        self.put(self.arch + "." + key, kind, value)
-
-    def tensor(self, name, shape, scale=None, constant=None):
-        """shape: ggml order, fastest axis first. Normal weights of variance 1/shape[0]."""
-        count = 1
-        for n in shape:
-            count *= n
-        if constant is not None:
-            data = array.array("f", [constant]) * count
-        else:
-            sigma = scale if scale is not None else shape[0] ** -0.5
-            gauss = self.random.gauss
-            data = array.array("f", (gauss(0, sigma) for _ in range(count)))
-        self.data(name, shape, data)
-
-    def data(self, name, shape, values):
-        if sys.byteorder == "big":
-            values.byteswap()
-        self.tensors.append((name, shape, values.tobytes()))
-
-    def write(self, path):
-        head = struct.pack("<4sIQQ", b"GGUF", 3, len(self.tensors), len(self.meta))
-        for key, kind, value in self.meta:
-            head += pack_string(key) + struct.pack("<I", kind) + pack_value(kind, value)
-        offset = 0
-        for name, shape, data in self.tensors:
-            head += pack_string(name) + struct.pack("<I", len(shape))
-            head += struct.pack("<%dQ" % len(shape), *shape) + struct.pack("<IQ", 0, offset)
-            offset += -(-len(data) // ALIGN) * ALIGN
-        head += b"\0" * (-len(head) % ALIGN)
-        part = path + ".part.%d" % os.getpid()
-        with open(part, "wb") as out:
-            out.write(head)
-            for _, _, data in self.tensors:
-                out.write(data + b"\0" * (-len(data) % ALIGN))
-        os.replace(part, path)
-
-
-def vocabulary(g, bert=False):
-    words = [" the", " of", " and", " state", " key", " value", " graft", " model", "ing", "er"]
-    if bert:
-        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"] + [chr(c) for c in range(33, 127)]
-        tokens += ["\u2581" + chr(c) for c in range(33, 127)]
-        g.put("tokenizer.ggml.model", STR, "bert")
-        for key, token in (("padding", 0), ("unknown", 1), ("bos", 2), ("seperator", 3), ("cls", 2)):
-            g.put("tokenizer.ggml.%s_token_id" % key, U32, token)
-        kinds, scores = [3, 2, 3, 3] + [1] * (len(tokens) - 4), [0.0] * len(tokens)
-    else:
-        tokens = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % i for i in range(256)]
-        tokens += [w.replace(" ", "\u2581") for w in words]
-        tokens += ["<pad%d>" % i for i in range(272 - len(tokens))]
-        kinds = [2, 3, 3] + [6] * 256 + [1] * len(words) + [5] * (272 - 259 - len(words))
-        scores = [0.0] * 259 + [-float(i) for i in range(272 - 259)]
-        g.put("tokenizer.ggml.model", STR, "llama")
-        g.put("tokenizer.ggml.add_bos_token", BOOL, True)
-        g.put("tokenizer.ggml.add_space_prefix", BOOL, False)
-        g.put("tokenizer.ggml.bos_token_id", U32, 1)
-        g.put("tokenizer.ggml.eos_token_id", U32, 2)
-        g.put("tokenizer.ggml.unknown_token_id", U32, 0)
-        g.put("tokenizer.chat_template", STR,
-              "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
-              "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
-              "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
-    g.put("tokenizer.ggml.tokens", ARR, (STR, tokens))
-    g.put("tokenizer.ggml.scores", ARR, (F32, scores))
-    g.put("tokenizer.ggml.token_type", ARR, (I32, kinds))
-    return len(tokens)
+from gguf_file import ARR, BOOL, F32, Gguf, I32, STR, U32, embedding, experts, ffn, vocabulary
 
 
 def hyper(g, layers, width, ff, heads, kv_heads, ctx=2048):
@@ -117,36 +19,34 @@ def hyper(g, layers, width, ff, heads, kv_heads, ctx=2048):
     g.own("block_count", U32, layers)
     g.own("feed_forward_length", U32, ff)
     g.own("attention.head_count", U32, heads)
-    g.own("attention.head_count_kv", U32, kv_heads)
+    each = isinstance(kv_heads, tuple)  # a number for each layer
+    g.own("attention.head_count_kv", ARR if each else U32, kv_heads)
     g.own("attention.layer_norm_rms_epsilon", F32, 1e-5)
 
 
-def ffn(g, at, width, ff):
-    g.tensor(at + "ffn_norm.weight", [width], constant=1.0)
-    g.tensor(at + "ffn_gate.weight", [width, ff])
-    g.tensor(at + "ffn_up.weight", [width, ff])
-    g.tensor(at + "ffn_down.weight", [ff, width])
-
-
 def decoder(arch, seed, heads, kv_heads, layers=2, width=128, head_dim=None, bias=False,
-            norms=False, window=0, freq_base=10000.0, rope=(), freq_factors=None):
+            norms=False, window=0, freq_base=10000.0, rope=(), freq_factors=None, own=(),
+            n_experts=0):
     g = Gguf(arch, seed)
     dim = head_dim or width // heads
     hyper(g, layers, width, 2 * width, heads, kv_heads)
     g.own("rope.freq_base", F32, freq_base)
     for key, kind, value in rope:
         g.own("rope." + key, kind, value)
+    for key, kind, value in own:
+        g.own(key, kind, value)
+    if n_experts:
+        g.own("expert_count", U32, n_experts)
+        g.own("expert_used_count", U32, 2)
+        g.own("expert_feed_forward_length", U32, width)
     if head_dim:
         g.own("attention.key_length", U32, dim)
         g.own("attention.value_length", U32, dim)
     if window:
         g.own("attention.sliding_window", U32, window)
-    vocab = vocabulary(g)
-    g.tensor("token_embd.weight", [width, vocab], scale=1.0)
-    g.tensor("output_norm.weight", [width], constant=1.0)
-    g.tensor("output.weight", [width, vocab])
-    if freq_factors:
-        g.data("rope_freqs.weight", [len(freq_factors)], array.array("f", freq_factors))
+    embedding(g, width)
+    for name, factors in (freq_factors or {}).items():
+        g.data(name + ".weight", [len(factors)], array.array("f", factors))
     for i in range(layers):
         at = "blk.%d." % i
         g.tensor(at + "attn_norm.weight", [width], constant=1.0)
@@ -161,7 +61,10 @@ def decoder(arch, seed, heads, kv_heads, layers=2, width=128, head_dim=None, bia
         if window:
             g.tensor(at + "post_attention_norm.weight", [width], constant=1.0)
             g.tensor(at + "post_ffw_norm.weight", [width], constant=1.0)
-        ffn(g, at, width, 2 * width)
+        if n_experts:
+            experts(g, at, width, width, n_experts)
+        else:
+            ffn(g, at, width, 2 * width)
     return g
 
 
@@ -190,9 +93,10 @@ def partial_rope(seed, layers=2, width=128, heads=4, rot=8):
     return g
 
 
-def mla(seed, layers=2, width=128, heads=4, rope=16, nope=32, rank=64):
-    """DeepSeek-V2 attention, all layers dense: the cache holds a latent, no values."""
-    g = Gguf("deepseek2", seed)
+def mla(seed, layers=2, width=128, heads=4, rope=16, nope=32, rank=64, indexer=0):
+    """DeepSeek-V2 attention, all layers dense: the cache holds a latent, no values. `indexer`: with
+    the lightning indexer of sparse attention (DeepSeek-V3.2), which chooses so many tokens."""
+    g = Gguf("deepseek32" if indexer else "deepseek2", seed)
     hyper(g, layers, width, 2 * width, heads, 1)
     g.own("attention.q_lora_rank", U32, 48)
     g.own("attention.kv_lora_rank", U32, rank)
@@ -205,10 +109,12 @@ def mla(seed, layers=2, width=128, heads=4, rope=16, nope=32, rank=64):
     g.own("expert_feed_forward_length", U32, 32)
     g.own("expert_shared_count", U32, 0)
     g.own("expert_weights_scale", F32, 1.0)
-    vocab = vocabulary(g)
-    g.tensor("token_embd.weight", [width, vocab], scale=1.0)
-    g.tensor("output_norm.weight", [width], constant=1.0)
-    g.tensor("output.weight", [width, vocab])
+    if indexer:
+        g.own("attention.indexer.head_count", U32, 2)
+        g.own("attention.indexer.key_length", U32, 64)
+        g.own("attention.indexer.top_k", U32, indexer)
+        g.own("expert_gating_func", U32, 1)
+    embedding(g, width)
     for i in range(layers):
         at = "blk.%d." % i
         g.tensor(at + "attn_norm.weight", [width], constant=1.0)
@@ -220,6 +126,63 @@ def mla(seed, layers=2, width=128, heads=4, rope=16, nope=32, rank=64):
         g.tensor(at + "attn_k_b.weight", [nope, rank, heads])
         g.tensor(at + "attn_v_b.weight", [rank, nope, heads])
         g.tensor(at + "attn_output.weight", [heads * nope, width])
+        if indexer:
+            g.tensor(at + "indexer.k_norm.weight", [64], constant=1.0)
+            g.tensor(at + "indexer.k_norm.bias", [64], constant=0.0)
+            g.tensor(at + "indexer.proj.weight", [width, 2])
+            g.tensor(at + "indexer.attn_k.weight", [width, 64])
+            g.tensor(at + "indexer.attn_q_b.weight", [48, 2 * 64])
+        ffn(g, at, width, 2 * width)
+    return g
+
+
+def mamba(seed, layers=2, width=64, state=16):
+    """Selective state space: nothing but a recurrent state, no attention."""
+    g = Gguf("mamba", seed)
+    inner, rank = 2 * width, 4
+    hyper(g, layers, width, 0, 0, 0)
+    for key, value in (("conv_kernel", 4), ("inner_size", inner), ("state_size", state),
+                       ("time_step_rank", rank)):
+        g.own("ssm." + key, U32, value)
+    embedding(g, width)
+    for i in range(layers):
+        at = "blk.%d." % i
+        g.tensor(at + "attn_norm.weight", [width], constant=1.0)
+        g.tensor(at + "ssm_in.weight", [width, 2 * inner])
+        g.tensor(at + "ssm_conv1d.weight", [4, inner])
+        g.tensor(at + "ssm_conv1d.bias", [inner], scale=0.1)
+        g.tensor(at + "ssm_x.weight", [inner, rank + 2 * state])
+        g.tensor(at + "ssm_dt.weight", [rank, inner])
+        g.tensor(at + "ssm_dt.bias", [inner], scale=0.1)
+        decays = [-1.0 - k for _ in range(inner) for k in range(state)]
+        g.data(at + "ssm_a", [state, inner], array.array("f", decays))
+        g.tensor(at + "ssm_d", [inner], constant=1.0)
+        g.tensor(at + "ssm_out.weight", [inner, width])
+    return g
+
+
+def lfm2(seed, width=128, heads=4, kv=(0, 2, 0, 2)):
+    """A hybrid: short convolutions, whose state is recurrent, and layers of attention."""
+    g = Gguf("lfm2", seed)
+    hyper(g, len(kv), width, 2 * width, heads, (I32, list(kv)))
+    g.own("rope.freq_base", F32, 1000000.0)
+    g.own("shortconv.l_cache", U32, 3)
+    embedding(g, width, norm="token_embd_norm")
+    dim = width // heads
+    for i, kv_heads in enumerate(kv):
+        at = "blk.%d." % i
+        g.tensor(at + "attn_norm.weight", [width], constant=1.0)
+        if kv_heads:
+            g.tensor(at + "attn_q.weight", [width, width])
+            g.tensor(at + "attn_k.weight", [width, kv_heads * dim])
+            g.tensor(at + "attn_v.weight", [width, kv_heads * dim])
+            g.tensor(at + "attn_q_norm.weight", [dim], constant=1.0)
+            g.tensor(at + "attn_k_norm.weight", [dim], constant=1.0)
+            g.tensor(at + "attn_output.weight", [width, width])
+        else:
+            g.tensor(at + "shortconv.conv.weight", [3, width])
+            g.tensor(at + "shortconv.in_proj.weight", [width, 3 * width])
+            g.tensor(at + "shortconv.out_proj.weight", [width, width])
         ffn(g, at, width, 2 * width)
     return g
 
@@ -282,12 +245,27 @@ KINDS = {
     "linear": lambda: decoder("llama", 12, heads=4, kv_heads=2, rope=[
         ("scaling.type", STR, "linear"), ("scaling.factor", F32, 4.0)]),
     "llama31": lambda: decoder("llama", 13, heads=4, kv_heads=2, freq_base=500000.0,
-                               freq_factors=[1.0] * 6 + [1.5, 2.5, 4.0, 6.0] + [8.0] * 6),
+                               freq_factors={
+                                   "rope_freqs": [1.0] * 6 + [1.5, 2.5, 4.0, 6.0] + [8.0] * 6}),
     "yarn": lambda: decoder("llama", 14, heads=4, kv_heads=2, rope=[
         ("scaling.type", STR, "yarn"), ("scaling.factor", F32, 4.0),
         ("scaling.original_context_length", U32, 512)]),
     "partial": lambda: partial_rope(15),
+    "mistral3": lambda: decoder("mistral3", 16, heads=4, kv_heads=2, rope=[
+        ("scaling.type", STR, "yarn"), ("scaling.factor", F32, 4.0),
+        ("scaling.original_context_length", U32, 512),
+        ("scaling.yarn_log_multiplier", F32, 1.0)],
+        own=[("attention.temperature_scale", F32, 0.1)]),
+    "moe": lambda: decoder("qwen3moe", 17, heads=4, kv_heads=2, norms=True, n_experts=8),
     "mla": lambda: mla(8),
+    "dsa": lambda: mla(18, indexer=32),
+    "mamba": lambda: mamba(19),
+    "lfm2": lambda: lfm2(20),
+    "mrope": lambda: decoder("qwen2vl", 21, heads=4, kv_heads=2, bias=True, rope=[
+        ("dimension_sections", ARR, (I32, [4, 6, 6, 0]))]),
+    "longrope": lambda: decoder("llama", 22, heads=4, kv_heads=2, rope=[
+        ("scaling.type", STR, "longrope"), ("scaling.original_context_length", U32, 512)],
+        freq_factors={"rope_factors_short": [1.0] * 16, "rope_factors_long": [2.0] * 16}),
     "bert": lambda: bert(9),
     "lora-a": lambda: lora(10),
     "lora-b": lambda: lora(11),
