@@ -36,34 +36,42 @@ Status BlockContext::StartAt(Pos first) {
 }
 
 Status BlockContext::Keep() {
-  if (border_ == first_pos_ || (!checkpoints_.empty() && checkpoints_.back().pos == border_)) {
-    return Status::Ok();
-  }
+  if (!checkpoints_.empty() && checkpoints_.back().pos == border_) return Status::Ok();
   Checkpoint checkpoint;
   checkpoint.pos = border_;
-  checkpoint.state.resize(llama_state_seq_get_size_ext(context_.get(), kLive, kRecurrentPart));
-  const size_t written = llama_state_seq_get_data_ext(
-      context_.get(), checkpoint.state.data(), checkpoint.state.size(), kLive, kRecurrentPart);
-  if (written == 0 || written != checkpoint.state.size()) {
-    return Status(Code::kInternal, "libllama gave no recurrent state: " + TakeErrorLog());
+  if (border_ > first_pos_) {
+    llama_context* const c = context_.get();
+    std::vector<uint8_t>& state = checkpoint.state;
+    state.resize(llama_state_seq_get_size_ext(c, kLive, kRecurrentPart));
+    const size_t written =
+        llama_state_seq_get_data_ext(c, state.data(), state.size(), kLive, kRecurrentPart);
+    if (written == 0 || written != state.size()) {
+      return Status(Code::kInternal, "libllama gave no recurrent state: " + TakeErrorLog());
+    }
   }
   checkpoints_.push_back(std::move(checkpoint));
-  if (checkpoints_.size() > kCheckpoints) checkpoints_.pop_front();
+  if (checkpoints_.size() > kCheckpoints) DropOne();
   return Status::Ok();
+}
+
+void BlockContext::DropOne() {
+  const auto alignment = static_cast<Pos>(state_->info.state_alignment);
+  const bool second_will_do = checkpoints_[1].pos <= border_ / alignment * alignment;
+  checkpoints_.erase(checkpoints_.begin() + (second_will_do ? 0 : 1));
 }
 
 Status BlockContext::BackToBorder() {
   if (engine_ == border_) return Keep();
   engine_ = kNowhere;
-  if (border_ == first_pos_) {
-    llama_memory_clear(memory_, false);
-    engine_ = border_;
-    return Status::Ok();
-  }
   if (checkpoints_.empty() || checkpoints_.back().pos != border_) {
     return Status(Code::kInternal, "no checkpoint at position " + std::to_string(border_));
   }
   const std::vector<uint8_t>& state = checkpoints_.back().state;
+  if (state.empty()) {
+    llama_memory_clear(memory_, false);
+    engine_ = border_;
+    return Status::Ok();
+  }
   TakeErrorLog();
   const size_t read = llama_state_seq_set_data_ext(context_.get(), state.data(), state.size(),
                                                    kLive, kRecurrentPart);

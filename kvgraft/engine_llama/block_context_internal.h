@@ -23,8 +23,9 @@ class BlockContext : public LlamaContext {
   using LlamaContext::LlamaContext;
 
   Status StartAt(engine::Pos first) override;
-  // Back to n, by way of the last checkpoint before it; kUnsupported where none is left: the last
-  // kCheckpoints are, and what LoadImage or StartAt set up.
+  // Back to n, by way of the last checkpoint before it; kUnsupported where none is left. Of the
+  // last few borders there are checkpoints, and one at or before the last position at which an
+  // artifact can end.
   Status Truncate(engine::Pos n) override;
   Status Decode(std::span<const engine::Token> tokens, engine::Schedule schedule, size_t n_logits,
                 engine::Logits* logits, const engine::Progress& progress) override;
@@ -42,7 +43,7 @@ class BlockContext : public LlamaContext {
 
   struct Checkpoint {
     engine::Pos pos = 0;         // of the first token after it
-    std::vector<uint8_t> state;  // the recurrent part
+    std::vector<uint8_t> state;  // the recurrent part; empty: nothing has been taken in
   };
 
   engine::Pos BorderAfter(engine::Pos pos) const;
@@ -54,6 +55,9 @@ class BlockContext : public LlamaContext {
   // The engine at border_, where it may have gone beyond; a checkpoint of it is kept.
   Status BackToBorder();
   Status Keep();
+  // The oldest, or the one after it where that would leave none before the last position at which
+  // an artifact can end.
+  void DropOne();
   // Runs the tokens from border_ to `end` and padding behind them.
   Status RunFromBorder(engine::Pos end, uint32_t n_padding, engine::Pos first_output);
   // Computes whole blocks before n_past_ that are open.

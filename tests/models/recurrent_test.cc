@@ -103,6 +103,20 @@ TEST_P(Recurrent, CannotGoBackBehindItsCheckpoints) {
   KVG_EXPECT_OK(context_->Truncate(0));
 }
 
+// However it was split, a state can go back to the last multiple of 64, where artifacts end.
+TEST_P(Recurrent, GoesBackToWhereArtifactsEnd) {
+  const std::span<const Token> all(tokens_);
+  KVG_ASSERT_OK(context_->Decode(all.first(128), Schedule::kExact, 0, nullptr));
+  const std::vector<uint8_t> at_128 = SaveOrFail(*context_);
+  for (const size_t first : {1u, 60u, 100u, 128u, 130u}) {
+    KVG_ASSERT_OK(context_->Clear());
+    Last(all.first(first));
+    for (size_t i = first; i < 190; ++i) Last(all.subspan(i, 1));
+    KVG_ASSERT_OK(context_->Truncate(128));
+    EXPECT_TRUE(SaveOrFail(*context_) == at_128) << first;
+  }
+}
+
 // An interruption loses nothing of what was there.
 TEST_P(Recurrent, InterruptedGoesOn) {
   const std::span<const Token> all(tokens_);
