@@ -51,7 +51,7 @@ struct ScheduleInfo {
 struct Manifest {
   std::string id;              // content identity, 64 hex digits; see ContentId
   std::string name;            // suggestion for an import; the store keeps its own names
-  std::string tier = "exact";  // "exact"; later tiers: moved, composed, mapped, compacted, coded
+  std::string tier = "exact";  // "exact", "imported"; see docs/format.md
   StateIdentity identity;
   uint64_t n_tokens = 0;        // in the kTokens section
   uint64_t n_image_tokens = 0;  // of these, in the image (the rest is decoded again at a graft)

@@ -86,8 +86,8 @@ class Store {
   virtual Status Reserve(uint64_t bytes) = 0;
 
   // Writes an artifact (Reserve, temporary file, sync, rename, catalog). Storing a content that is
-  // already there is a success and keeps the existing file. `name` may be empty; an existing name
-  // moves to the new artifact.
+  // already there is a success and keeps the existing file, unless only the new one is of tier
+  // "exact". `name` may be empty; an existing name moves to the new artifact.
   virtual Result<Entry> Put(artifact::Parts& parts, ByteSpan image, std::string_view name) = 0;
   // Copies a .kvg file in after verifying all of it. `name` empty: the manifest's suggestion.
   virtual Result<Entry> Import(const std::string& path, std::string_view name) = 0;

@@ -81,7 +81,8 @@ class StoreImpl final : public Store {
   Result<Entry> FinishPutLocked(const std::string& id, const CatalogRow* row,
                                 std::string_view name);
   // True when the object is there and sound; one that is not goes to quarantine.
-  bool HasSoundObjectLocked(const std::string& id);
+  // `tier`, if not null: that of a sound one.
+  bool HasSoundObjectLocked(const std::string& id, std::string* tier = nullptr);
   Status RemoveArtifactLocked(const std::string& id, const std::vector<std::string>& names);
 
   // Keeping order (maintain.cc)

@@ -85,6 +85,27 @@ TEST_F(StoreTest, NamesAndPins) {
   EXPECT_TRUE(FilesIn("pins").empty());
 }
 
+// What came from elsewhere must not stand for ever before the same state computed here.
+TEST_F(StoreTest, AnExactStateReplacesTheSameOfAnotherTier) {
+  Open();
+  Sample imported = MakeSample(1), exact = MakeSample(1);
+  imported.parts.manifest.tier = "imported";
+  const auto put = [&](Sample& sample, const char* name) {
+    Result<Entry> entry = store_->Put(sample.parts, sample.image, name);
+    EXPECT_TRUE(entry.ok()) << entry.status().message();
+    return entry.ok() ? *entry : Entry();
+  };
+  const Entry first = put(imported, "theirs");
+  EXPECT_EQ(first.tier, "imported");
+  const Entry second = put(exact, "ours");
+  EXPECT_EQ(second.id, first.id);
+  EXPECT_EQ(second.tier, "exact");
+  EXPECT_EQ(second.names.size(), 2u);
+  EXPECT_TRUE(store_->FindLongestPrefix(CompatOf(exact), exact.parts.tokens).value().has_value());
+  imported.parts.manifest.id.clear();
+  EXPECT_EQ(put(imported, "").tier, "exact");
+}
+
 // vllm#53498: bytes written grow for ever although the content is there already.
 TEST_F(StoreTest, TheSameContentAgainWritesNothing) {
   Open();

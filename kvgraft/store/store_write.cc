@@ -24,13 +24,16 @@ std::string ParentOf(const std::string& path) {
 
 }  // namespace
 
-bool StoreImpl::HasSoundObjectLocked(const std::string& id) {
+bool StoreImpl::HasSoundObjectLocked(const std::string& id, std::string* tier) {
   if (!folder_.Stat(id).has_value()) return false;
   Status status;
   {
     const Result<artifact::Reader> reader = artifact::Reader::Open(folder_.ObjectPath(id));
     status = reader.ok() ? reader->VerifyPages() : reader.status();
-    if (status.ok() && reader->manifest().id == id) return true;
+    if (status.ok() && reader->manifest().id == id) {
+      if (tier != nullptr) *tier = reader->manifest().tier;
+      return true;
+    }
   }
   const Status moved =
       QuarantineLocked(id, status.ok() ? "its header names another artifact" : status.message());
@@ -65,7 +68,10 @@ Result<Entry> StoreImpl::Put(artifact::Parts& parts, ByteSpan image, std::string
   KVG_ASSIGN(const uint64_t file_bytes, artifact::FileBytes(parts, image.size()));
 
   KVG_ASSIGN(const StoreLock::Guard guard, LockForChange());
-  if (HasSoundObjectLocked(id)) {
+  std::string tier;
+  const bool there = HasSoundObjectLocked(id, &tier);
+  // The same state, now known to be exact, replaces one whose origin was not known.
+  if (there && (tier == "exact" || manifest.tier != "exact")) {
     parts.manifest.id = id;
     return FinishPutLocked(id, nullptr, name);
   }
