@@ -1,5 +1,6 @@
 // The speed that the README states, each figure with its baseline from the same run:
 //   graft of 1,500 tokens with all checks : prefill : the engine's bare llama_state_seq_set_data
+//   the same at another position, behind 64 tokens : graft at its own position
 //   capture with probe, identity and a synced file : prefill
 //   restore of 8,192 tokens with all checks : memcpy of as many bytes
 //   exact generation : fast generation, on text that repeats itself and on text that does not
@@ -29,6 +30,7 @@
 #include "kvgraft/engine_llama/engine_llama.h"
 #include "kvgraft/eval/corpus.h"
 #include "kvgraft/session/capture.h"
+#include "kvgraft/session/compose.h"
 #include "kvgraft/session/doctor.h"
 #include "kvgraft/session/generate.h"
 
@@ -96,6 +98,7 @@ class Bench {
   }
 
   void Graft1500();
+  void Moved1500();
   void Capture1500();
   void Restore8192();
   void Generation();
@@ -247,6 +250,43 @@ void Bench::Graft1500() {
                    Format("%.1f MiB", static_cast<double>(peak) / 1048576),
                    Format("artifact %.1f MiB", static_cast<double>(file_bytes) / 1048576),
                    Format("%.2f times", memory), "at most 2", memory <= 2});
+}
+
+void Bench::Moved1500() {
+  auto context = NewContext(2048);
+  const std::string file = CaptureFile(*context, Text(1500, 5));
+  Ok(context->Layout().status());  // found once in a context's life
+  Ok(context->Clear());
+  Ok(context->Decode(Text(64, 8), Schedule::kExact, 0, nullptr));
+  const session::ImageBuffer before = Take(session::TakeImage(*context));
+  Runs own, moved, turn, load;
+  for (int i = 0; i < 16; ++i) {
+    own.Add(Milliseconds([&] {
+      artifact::Reader reader = Take(artifact::Reader::Open(file));
+      session::GraftOptions options;
+      options.probe = session::ProbePolicy::kNever;
+      Take(session::Graft(*context, *model_, reader, options));
+    }));
+    Ok(context->LoadImage(before, 64));
+    session::Attached attached;
+    moved.Add(Milliseconds([&] {
+      artifact::Reader reader = Take(artifact::Reader::Open(file));
+      session::AttachOptions options;
+      options.link_tokens = 0;
+      attached = Take(session::Attach(*context, *model_, reader, options));
+    }));
+    turn.Add(attached.move_ms);
+    load.Add(attached.load_ms);
+  }
+  json_["moved_1500"] = {{"graft_ms", own.Json()},
+                         {"moved_ms", moved.Json()},
+                         {"of_it_turning_and_joining_ms", turn.Json()},
+                         {"of_it_loading_ms", load.Json()}};
+  const double over = moved.Median() / own.Median();
+  rows_.push_back({"graft of 1,500 tokens behind 64 others, keys turned",
+                   Format("%.1f ms", moved.Median()),
+                   Format("at its own position %.1f ms", own.Median()),
+                   Format("%.2f times its time", over), "at most 3", over <= 3});
 }
 
 void Bench::Capture1500() {
@@ -410,6 +450,7 @@ int Main(int argc, char** argv) {
   }
   Bench bench(model, out, quick);
   bench.Graft1500();
+  bench.Moved1500();
   bench.Capture1500();
   bench.Generation();
   bench.Restore8192();

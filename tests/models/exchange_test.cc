@@ -47,7 +47,8 @@ std::vector<Token> RandomTokens(size_t n) {
 
 class ExchangeModels : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Tiny, ExchangeModels,
-                         ::testing::Values("gqa", "qwen2", "gemma3", "mla", "partial", "yarn"),
+                         ::testing::Values("gqa", "qwen2", "gemma3", "mla", "dsa", "partial",
+                                           "yarn"),
                          [](const auto& p) { return std::string(p.param); });
 
 TEST_P(ExchangeModels, ThereAndBackIsTheSameImage) {
