@@ -28,6 +28,7 @@ struct DoctorReport {
   std::optional<engine::ModelInfo> model;
   std::optional<session::ExactProfile> profile;
   std::string profile_path;
+  std::vector<session::DriftRecord> drift;  // calibrations of the drift gate that are kept
   bool ok() const;
 };
 
