@@ -46,9 +46,7 @@ class ComposeMeasurement::Impl {
     if (options_.max_answer < 1 || options_.max_answer > 256) {
       return Status(Code::kInvalidArgument, "compose: answers of 1 to 256 tokens are expected");
     }
-    engine::ContextOptions context = options_.context;
-    context.n_ctx = kContextTokens;
-    KVG_ASSIGN(context_, model_.NewContext(context));
+    KVG_RETURN(NewContext(kContextTokens));
     return context_->Layout().status().Annotate("compose");
   }
 
@@ -109,9 +107,14 @@ class ComposeMeasurement::Impl {
     KVG_ASSIGN(alone_, session::TokenizeSegments(model_, alone, /*bos=*/true));
     const size_t needed = all_.size() + question_.size() + answer_.size() + options_.max_answer;
     if (needed <= context_->n_ctx()) return Status::Ok();
-    return Status(Code::kExhausted, "compose: question " + question.id + " needs " +
-                                        std::to_string(needed) + " tokens, the limit is " +
-                                        std::to_string(context_->n_ctx()));
+    return NewContext(needed);
+  }
+
+  Status NewContext(size_t n_tokens) {
+    engine::ContextOptions context = options_.context;
+    context.n_ctx = static_cast<uint32_t>((n_tokens + 1023) / 1024 * 1024);
+    KVG_ASSIGN(context_, model_.NewContext(context));
+    return Status::Ok();
   }
 
   Result<const artifact::Reader*> Captured(const std::string& text) {

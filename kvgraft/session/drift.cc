@@ -101,7 +101,7 @@ DriftRecord ChooseThreshold(std::vector<DriftTrial> trials) {
   DriftRecord r;
   r.trials = std::move(trials);
   r.threshold = GoodLimit(r.trials, &DriftTrial::delta);
-  r.harm_kl = GoodLimit(r.trials, &DriftTrial::kl);
+  r.harm_kl = kHarmFactor * GoodLimit(r.trials, &DriftTrial::kl);
   double n_kl = 0;
   for (const DriftTrial& t : r.trials) {
     Count(t, &r);

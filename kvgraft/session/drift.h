@@ -24,6 +24,7 @@ inline constexpr size_t kHeldTokens = kTailLossTokens;
 inline constexpr size_t kMinHeldTokens = 16;    // fewer give a mean of noise
 inline constexpr double kGoodPassed = 0.95;     // of good compositions, by the choice of threshold
 inline constexpr double kHarmfulCaught = 0.90;  // of harmful ones, or composing stays off
+inline constexpr double kHarmFactor = 2;        // see DriftRecord
 inline constexpr size_t kMinHarmful = 10;       // fewer say nothing
 
 // One composition of the calibration. Kinds: "good"; "unrotated" (keys not turned),
@@ -37,7 +38,8 @@ struct DriftTrial {
 };
 
 // What a model's calibration has found. A broken composition is called harmful when its KL is above
-// what kGoodPassed of the good ones stay below: what does no harm needs no catching.
+// kHarmFactor times what kGoodPassed of the good ones stay below: what does no harm (link tokens of
+// another text do about as much as none) needs no catching.
 struct DriftRecord {
   bool usable = false;
   std::string reason;  // why not usable
@@ -72,10 +74,10 @@ GateVerdict Judge(const DriftRecord& record, std::span<const uint64_t> stored_mi
 
 struct DriftOptions {
   engine::ContextOptions context;  // the profile's; n_ctx is set here
-  uint32_t chunk_tokens = 160;
+  uint32_t chunk_tokens = 128;
   uint32_t n_chunks = 10;
-  uint32_t n_pairs = 12;    // composed well and in each wrong way, with KL
-  uint32_t n_further = 24;  // composed well only, without KL
+  uint32_t n_pairs = 10;    // composed well and in each wrong way, with KL
+  uint32_t n_further = 14;  // composed well only, without KL
   uint32_t n_scored = 16;   // tokens that KL is taken over
   uint64_t seed = 1;
 };

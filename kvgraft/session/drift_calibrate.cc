@@ -101,6 +101,14 @@ class Calibration {
         chunk.next.assign(next, next + options_.n_scored);
       }
     }
+    for (size_t a = 0; a < chunks_.size(); ++a) {
+      for (size_t b = 0; b < chunks_.size(); ++b) {
+        if (a != b) pairs_.emplace_back(a, b);
+      }
+    }
+    for (size_t i = pairs_.size(); i > 1; --i) {
+      std::swap(pairs_[i - 1], pairs_[random_.Between(0, i - 1)]);
+    }
     if (chunks_.size() >= 3) return Status::Ok();
     return Status(Code::kUnsupported, "drift calibration: the built-in texts give " +
                                           std::to_string(chunks_.size()) + " pieces of " +
@@ -129,8 +137,7 @@ class Calibration {
 
   Status RunPair(bool with_bad, std::vector<std::vector<DriftTrial>>* trials) {
     const size_t n = chunks_.size();
-    const size_t a = random_.Between(0, n - 1);
-    const size_t b = (a + random_.Between(1, n - 1)) % n;
+    const auto [a, b] = pairs_[n_run_++ % pairs_.size()];
     size_t c = (b + random_.Between(1, n - 1)) % n;
     if (c == a) c = (c + 1) % n == b ? (c + 2) % n : (c + 1) % n;
     Pair pair = {chunks_[a], chunks_[b], chunks_[c], random_.Between(kWrongBy, kWrongByMore), {}};
@@ -228,7 +235,8 @@ class Calibration {
   Tokens head_;
   std::vector<Chunk> chunks_;
   Random random_{options_.seed};
-  size_t done_ = 0, total_ = 0;
+  std::vector<std::pair<size_t, size_t>> pairs_;  // ordered ones, shuffled
+  size_t n_run_ = 0, done_ = 0, total_ = 0;
 };
 
 }  // namespace
