@@ -40,7 +40,7 @@ struct Two {
   Toy toy = NewToy();
   File a = CaptureFile(toy, Request(Prompt(*toy.model, kFirst)));
   File b = CaptureFile(toy, Request(Prompt(*toy.model, kSecond, 700)));
-  artifact::Reader first = *a.Open(), second = *b.Open();
+  artifact::Reader first = a.Open().value(), second = b.Open().value();
   Tokens all = All();
 
   Tokens All() const {
@@ -237,13 +237,14 @@ TEST(Drift, WithoutAnythingToCompareItComputes) {
   CaptureRequest request = Request(Prompt(*two.toy.model, kSecond, 700));
   request.tail_loss = false;
   const File old = CaptureFile(two.toy, request);
-  const artifact::Reader reader = *old.Open();
+  const artifact::Reader reader = old.Open().value();
   const DriftRecord gate = Gate(100);
   DriftRecord off = gate;
   off.usable = false;
   off.reason = "they look alike";
-  for (const auto& [record, says] :
-       {std::pair(&gate, "no recorded loss"), std::pair(&off, "alike")}) {
+  const std::pair<const DriftRecord*, const char*> cases[] = {{&gate, "no recorded loss"},
+                                                              {&off, "alike"}};
+  for (const auto& [record, says] : cases) {
     Toy target = two.Grafted();
     ComposeRequest compose = two.Request2(record);
     if (record == &gate) compose.artifacts = {&reader};
