@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
+#include "kvgraft/app/ask_several_internal.h"
 #include "kvgraft/app/capture.h"
-#include "kvgraft/app/version.h"
-#include "kvgraft/session/compose.h"
 
 namespace kvgraft::app {
 namespace {
@@ -37,7 +36,13 @@ Status CheckIdentityEarly(Runtime& runtime, const artifact::Reader& artifact) {
   }
   auto context = model->NewContext(options);
   if (!context.ok()) return Status::Ok();  // the context that is really wanted says it better
-  return CheckCompat(artifact.manifest().identity, (*context)->identity());
+  const StateIdentity& stored = artifact.manifest().identity;
+  const std::vector<IdentityDiff> diffs = DiffCompat(stored, (*context)->identity());
+  // The size of the context decides on LongRoPE's factors, and this one is small.
+  const bool only_size = std::all_of(diffs.begin(), diffs.end(), [](const IdentityDiff& d) {
+    return d.field == "rope.longrope_factors";
+  });
+  return only_size ? Status::Ok() : CheckCompat(stored, (*context)->identity());
 }
 
 }  // namespace
@@ -80,8 +85,6 @@ Result<session::Grafted> GraftInto(Runtime& runtime, engine::Context& context,
   return grafted;
 }
 
-namespace {
-
 void AddGrafted(const session::Grafted& grafted, const OpenedArtifact& opened, AskReport* report) {
   report->tier = grafted.tier;
   report->tier_reason = grafted.tier_reason;
@@ -95,6 +98,8 @@ void AddGrafted(const session::Grafted& grafted, const OpenedArtifact& opened, A
   report->tail_ms = grafted.tail_ms;
   report->probe_ms = grafted.probe_ms;
 }
+
+namespace {
 
 // Grafts, or leaves the context empty and says why in report->fallback. What the tokens are is
 // known even then: they have been checked when the artifact was opened.
@@ -110,120 +115,6 @@ Status GraftOrFallBack(Runtime& runtime, engine::Context& context, const OpenedA
   AddGrafted(*grafted, opened, report);
   return Status::Ok();
 }
-
-// Several artifacts as one text.
-struct Sequence {
-  std::vector<engine::Token> tokens;
-  std::vector<size_t> ends;  // of each artifact in it
-  std::string text;
-};
-
-Result<Sequence> JoinTexts(const engine::Model& model, const std::vector<OpenedArtifact>& opened) {
-  Sequence all;
-  for (const OpenedArtifact& one : opened) {
-    std::vector<engine::Token> tokens = one.reader.tokens();
-    if (!all.ends.empty()) {
-      KVG_ASSIGN(tokens, session::TokensBehind(model, one.reader));
-      all.text += "\n\n";
-    }
-    all.tokens.insert(all.tokens.end(), tokens.begin(), tokens.end());
-    all.ends.push_back(all.tokens.size());
-    all.text += one.reader.text();
-  }
-  return all;
-}
-
-class SeveralGrafts {
- public:
-  SeveralGrafts(Runtime& runtime, engine::Context& context,
-                const std::vector<OpenedArtifact>& opened, const Sequence& all,
-                const AskOptions& options, AskReport* report)
-      : runtime_(runtime),
-        context_(context),
-        opened_(opened),
-        all_(all),
-        options_(options),
-        report_(report) {}
-
-  Status Run() {
-    KVG_ASSIGN(model_, runtime_.OpenModel());
-    KVG_ASSIGN(size_t done, GraftStart());
-    if (done == opened_.size()) return Status::Ok();
-    if (options_.exact) return ComputeRest();
-    for (; done < opened_.size(); ++done) KVG_RETURN(AttachOne(opened_[done]));
-    report_->tier = "composed";
-    report_->tier_reason = "artifacts behind the first stand at other positions than their own";
-    return Status::Ok();
-  }
-
- private:
-  // The state of the first artifacts as this very sequence, if the store has it, else the first.
-  // How many artifacts that covers.
-  Result<size_t> GraftStart() {
-    KVG_ASSIGN(store::Store * store, runtime_.OpenStore());
-    KVG_ASSIGN(std::optional<store::Entry> found,
-               store->FindLongestPrefix(context_.identity().CompatId(), all_.tokens));
-    for (size_t n = opened_.size(); n > 1 && found && found->tier == "exact"; --n) {
-      if (found->n_tokens != all_.ends[n - 1]) continue;
-      KVG_ASSIGN(const OpenedArtifact stored, OpenRef(runtime_, found->id));
-      KVG_ASSIGN(const session::Grafted grafted,
-                 GraftInto(runtime_, context_, stored, options_.probe));
-      AddGrafted(grafted, stored, report_);
-      return n;
-    }
-    KVG_ASSIGN(const session::Grafted grafted,
-               GraftInto(runtime_, context_, opened_[0], options_.probe));
-    AddGrafted(grafted, opened_[0], report_);
-    return size_t{1};
-  }
-
-  Status AttachOne(const OpenedArtifact& one) {
-    session::AttachOptions attach;
-    attach.link_tokens = options_.link_tokens;
-    attach.verify_threads = runtime_.config().n_threads;
-    KVG_ASSIGN(
-        const session::Attached attached,
-        session::Attach(context_, *model_, one.reader, attach, runtime_.hooks().Stage("attach")));
-    report_->artifacts.push_back(one.entry);
-    report_->tokens_reused += attached.tokens_reused;
-    report_->tokens_computed += attached.tokens_computed;
-    report_->verify_ms += attached.verify_ms;
-    report_->load_ms += attached.move_ms + attached.load_ms;
-    report_->tail_ms += attached.link_ms + attached.tail_ms;
-    return Status::Ok();
-  }
-
-  Status ComputeRest() {
-    KVG_ASSIGN(const session::ExactProfile profile, runtime_.Profile());
-    session::CaptureRequest request;
-    request.tokens = all_.tokens;
-    request.text = all_.text;
-    request.parent = report_->artifacts[0].id;
-    request.prompt_kind = opened_[0].reader.manifest().prompt_kind;
-    request.prompt_suffix = opened_[0].reader.manifest().prompt_suffix;
-    request.verified_schedule = profile.holds;
-    request.producer = kProducer;
-    const double start = NowMs();
-    KVG_ASSIGN(session::Captured captured,
-               session::Capture(context_, *model_, request, runtime_.hooks().Stage("prefill")));
-    report_->tokens_computed += captured.tokens_computed;
-    report_->tail_ms += NowMs() - start;
-    // What went on from other bits than this build's must not be stored as exact.
-    if (report_->tier != "exact") return Status::Ok();
-    KVG_ASSIGN(store::Store * store, runtime_.OpenStore());
-    KVG_ASSIGN(const store::Entry entry, store->Put(captured.parts, captured.image, ""));
-    report_->stored_id = entry.id;
-    return Status::Ok();
-  }
-
-  Runtime& runtime_;
-  engine::Context& context_;
-  const std::vector<OpenedArtifact>& opened_;
-  const Sequence& all_;
-  const AskOptions& options_;
-  AskReport* report_;
-  engine::Model* model_ = nullptr;
-};
 
 }  // namespace
 
@@ -241,7 +132,7 @@ Result<AskReport> RunAsk(Runtime& runtime, const AskOptions& options) {
   for (size_t i = 1; i < opened.size(); ++i) {
     KVG_RETURN(CheckIdentityEarly(runtime, opened[i].reader));
   }
-  Sequence all;
+  ArtifactSequence all;
   if (!opened.empty()) {
     KVG_ASSIGN(all, JoinTexts(*model, opened));
     base = {all.tokens, opened[0].reader.manifest().prompt_kind,
@@ -269,7 +160,7 @@ Result<AskReport> RunAsk(Runtime& runtime, const AskOptions& options) {
   if (opened.size() == 1) {
     KVG_RETURN(GraftOrFallBack(runtime, *context, opened[0], options, &report));
   } else if (opened.size() > 1) {
-    KVG_RETURN(SeveralGrafts(runtime, *context, opened, all, options, &report).Run());
+    KVG_RETURN(GraftSeveral(runtime, *context, opened, all, options, &report));
   }
   (report.artifacts.empty() ? prompt : history) = std::move(base.tokens);
   prompt.insert(prompt.end(), question.begin(), question.end());

@@ -110,6 +110,7 @@ Result<DoctorReport> RunDoctorReport(Runtime& runtime, bool exhaustive) {
   if (!profile.key.empty()) {
     report.profile_path = JoinPath(runtime.ProfileDir(), profile.key + ".json");
   }
+  KVG_ASSIGN(report.drift, runtime.KeptDrift());
   report.checks.push_back(
       {"a configuration is exact", profile.holds,
        profile.holds ? std::string("attention ") +

@@ -147,6 +147,40 @@ Result<session::ExactProfile> Runtime::SelfTest(bool exhaustive) {
   return profile;
 }
 
+Result<StateIdentity> Runtime::Identity() {
+  KVG_ASSIGN(engine::Model * model, OpenModel());
+  KVG_ASSIGN(const engine::ContextOptions options, ContextFor(256));
+  KVG_ASSIGN(const std::unique_ptr<engine::Context> context, model->NewContext(options));
+  return context->identity();
+}
+
+Result<session::DriftRecord> Runtime::Drift(uint32_t link_tokens) {
+  KVG_ASSIGN(const std::vector<session::DriftRecord> records, Drift({&link_tokens, 1}));
+  return records[0];
+}
+
+Result<std::vector<session::DriftRecord>> Runtime::Drift(std::span<const uint32_t> link_tokens) {
+  KVG_ASSIGN(engine::Model * model, OpenModel());
+  KVG_ASSIGN(const StateIdentity identity, Identity());
+  session::DriftOptions options;
+  KVG_ASSIGN(options.context, ContextFor(0));
+  auto on_run = [this] {
+    hooks_.Note("first composition with this model and configuration: calibrating the drift gate");
+  };
+  auto records = session::LoadOrCalibrateDrift(*model, identity, options, link_tokens, ProfileDir(),
+                                               on_run, hooks_.Stage("calibrate"));
+  KVG_RETURN(records.status());
+  for (const session::DriftRecord& r : *records) {
+    if (!r.keep_error.empty()) hooks_.Note("the calibration could not be kept: " + r.keep_error);
+  }
+  return records;
+}
+
+Result<std::vector<session::DriftRecord>> Runtime::KeptDrift() {
+  KVG_ASSIGN(const StateIdentity identity, Identity());
+  return session::LoadDriftRecords(ProfileDir(), session::DriftKey(identity));
+}
+
 Result<engine::ContextOptions> Runtime::ContextFor(uint32_t n_ctx) {
   KVG_ASSIGN(session::ExactProfile profile, Profile());
   engine::ContextOptions options = SelfTestOptions().context;

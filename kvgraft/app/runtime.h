@@ -14,6 +14,7 @@
 #include "kvgraft/engine/toy_engine.h"
 #include "kvgraft/session/capture.h"
 #include "kvgraft/session/doctor.h"
+#include "kvgraft/session/drift.h"
 #include "kvgraft/store/store.h"
 
 namespace kvgraft::app {
@@ -46,6 +47,12 @@ class Runtime {
   Result<session::ExactProfile> Profile();
   // Runs the self-test over every configuration and keeps the result for Profile().
   Result<session::ExactProfile> RunSelfTest();
+  // What the drift gate's calibration has found for this model and configuration: kept, or found
+  // now. Several at once share texts and prefills.
+  Result<session::DriftRecord> Drift(uint32_t link_tokens);
+  Result<std::vector<session::DriftRecord>> Drift(std::span<const uint32_t> link_tokens);
+  // The kept ones only.
+  Result<std::vector<session::DriftRecord>> KeptDrift();
   session::DoctorOptions SelfTestOptions() const;
   std::string ProfileDir() const;
   session::ProbeLedger* ledger() { return &ledger_; }
@@ -61,6 +68,8 @@ class Runtime {
 
  private:
   Result<session::ExactProfile> SelfTest(bool exhaustive);
+  // Of the contexts that the profile gives.
+  Result<StateIdentity> Identity();
 
   Config config_;
   Hooks hooks_;

@@ -66,6 +66,10 @@ struct Manifest {
   std::string prompt_kind = "raw";
   std::string prompt_suffix;
   uint64_t prefill_us = 0;  // what computing the state took, for people only
+  // Loss of each of the last tokens given all before them, -ln p in millionths of a nat, by the
+  // padding rule; the last entry is the last token's. What a composition is held against
+  // (session/drift.h). Empty: not taken.
+  std::vector<uint64_t> tail_loss;
 };
 
 // A whole artifact in memory or as views into a mapped file.

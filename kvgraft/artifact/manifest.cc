@@ -118,6 +118,20 @@ class ObjectReader {
     }
   }
 
+  void Integers(const char* name, size_t max_size, std::vector<uint64_t>* out) {
+    const json* v = Member(name, false);
+    if (v == nullptr) return;
+    if (!v->is_array() || v->size() > max_size) {
+      return Fail(name, fmt::format("is not an array of at most {} integers", max_size));
+    }
+    for (const json& i : *v) {
+      if (!i.is_number_unsigned() || i.get<uint64_t>() > kMaxInteger) {
+        return Fail(name, "holds something that is not an integer below 2^53");
+      }
+      out->push_back(i.get<uint64_t>());
+    }
+  }
+
   void Fields(const char* name, std::vector<IdentityField>* out) {
     const json* v = Member(name, true);
     if (v == nullptr) return;
@@ -187,6 +201,7 @@ Status ReadManifest(const json& v, Manifest* m) {
   in.Text("prompt_kind", false, &m->prompt_kind);
   in.Text("prompt_suffix", false, &m->prompt_suffix);
   in.Integer("prefill_us", false, kMaxInteger, &m->prefill_us);
+  in.Integers("tail_loss", kMaxTailLoss, &m->tail_loss);
   if (const json* part = in.Member("identity", true)) in.Merge(ReadIdentity(*part, &m->identity));
   if (const json* part = in.Member("schedule", true)) in.Merge(ReadSchedule(*part, &m->schedule));
   if (const json* part = in.Member("probe", false)) in.Merge(ReadProbe(*part, &m->probe));
@@ -220,13 +235,20 @@ Status CheckManifest(const Manifest& m) {
     return Bad(fmt::format("n_image_tokens: {}, but n_tokens is {}", m.n_image_tokens, m.n_tokens));
   }
   if (m.prefill_us > kMaxInteger) return Bad("prefill_us: above 2^53 - 1");
+  if (m.tail_loss.size() > std::min<uint64_t>(kMaxTailLoss, m.n_tokens)) {
+    return Bad(fmt::format("tail_loss: {} entries for {} tokens, the limit is {}",
+                           m.tail_loss.size(), m.n_tokens, kMaxTailLoss));
+  }
+  for (const uint64_t loss : m.tail_loss) {
+    if (loss > kMaxInteger) return Bad("tail_loss: above 2^53 - 1");
+  }
   return Status::Ok();
 }
 
 Result<std::string> ManifestToJson(const Manifest& m) {
   KVG_RETURN(CheckManifest(m));
   try {
-    const json object = {
+    json object = {
         {"id", m.id},
         {"name", m.name},
         {"tier", m.tier},
@@ -254,6 +276,8 @@ Result<std::string> ManifestToJson(const Manifest& m) {
         {"prompt_suffix", m.prompt_suffix},
         {"prefill_us", m.prefill_us},
     };
+    // Left out when empty: the bytes of artifacts without it are as they always were.
+    if (!m.tail_loss.empty()) object["tail_loss"] = m.tail_loss;
     std::string text = object.dump();
     if (text.size() > kMaxManifestBytes) {
       return Bad(fmt::format("{} bytes, the limit is {}", text.size(), kMaxManifestBytes));

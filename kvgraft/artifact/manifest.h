@@ -23,5 +23,6 @@ Status CheckManifest(const Manifest& manifest);
 inline constexpr int kMaxManifestDepth = 8;
 inline constexpr size_t kMaxIdentityFields = 1024;
 inline constexpr size_t kMaxProbeSuffix = 64;
+inline constexpr size_t kMaxTailLoss = 64;
 
 }  // namespace kvgraft::artifact

@@ -63,6 +63,24 @@ TEST(ManifestTest, OptionalMembersHaveDefaults) {
   EXPECT_EQ(m->prefill_us, 0u);
 }
 
+// Artifacts without it, all older ones among them, keep their bytes; the page's limits hold.
+TEST(ManifestTest, TailLossIsOptional) {
+  json value = Valid();
+  EXPECT_FALSE(value.contains("tail_loss"));
+  const uint64_t n_tokens = value["n_tokens"];
+  ASSERT_GE(n_tokens, 2u);
+  value["tail_loss"] = {2345678, 0};
+  const auto m = ManifestFromJson(value.dump());
+  ASSERT_TRUE(m.ok()) << m.status().message();
+  EXPECT_EQ(m->tail_loss, (std::vector<uint64_t>{2345678, 0}));
+  EXPECT_EQ(json::parse(ManifestToJson(*m).value()), value);
+  for (const json& bad : {json(3), json{1.5}, json{-1}, json{1ull << 53}, json{"1"},
+                          json(std::vector<int>(65, 1)), json(std::vector<int>(n_tokens + 1, 1))}) {
+    value["tail_loss"] = bad;
+    EXPECT_EQ(Parse(value), Code::kCorrupt) << bad;
+  }
+}
+
 TEST(ManifestTest, UnknownMembersAreIgnored) {
   json value = Valid();
   value["later"] = {{"a", {1, 2.5, nullptr, "x"}}};

@@ -14,8 +14,22 @@ struct AskFlags {
   std::string file;
   std::optional<std::string> text;
   GenerateFlags generate;
+  std::string gate = "on";
   bool no_probe = false, probe = false;
 };
+
+Json GateJson(const app::AskReport& report) {
+  Json gate = Json::array();
+  for (const auto& [artifact, v] : report.gate) {
+    gate.push_back({{"artifact", artifact},
+                    {"delta", v.judged ? Json(v.delta) : Json(nullptr)},
+                    {"threshold", v.threshold},
+                    {"passed", v.passed},
+                    {"fell_back", report.fell_back},
+                    {"held_tokens", v.held_tokens}});
+  }
+  return gate;
+}
 
 Status FillOptions(Shell& shell, AskFlags& flags) {
   app::AskOptions& options = flags.options;
@@ -58,6 +72,7 @@ Status FillOptions(Shell& shell, AskFlags& flags) {
   if (flags.probe && flags.no_probe) {
     return Status(Code::kInvalidArgument, "ask: --probe or --no-probe, not both");
   }
+  options.gate = flags.gate == "on";
   if (flags.no_probe) options.probe = session::ProbePolicy::kNever;
   if (flags.probe) options.probe = session::ProbePolicy::kAlways;
   KVG_ASSIGN(options.generate, MakeGenerateOptions(shell, flags.generate));
@@ -76,6 +91,8 @@ Json ReportJson(const app::AskReport& report) {
   json["artifacts"] = Json::array();
   for (const auto& entry : report.artifacts) json["artifacts"].push_back(entry.id);
   json["tier_reason"] = report.tier_reason.empty() ? Json(nullptr) : Json(report.tier_reason);
+  json["gate"] = GateJson(report);
+  json["fell_back"] = report.fell_back;
   json["stored"] = report.stored_id.empty() ? Json(nullptr) : Json(report.stored_id);
   json["fallback"] = report.fallback.empty() ? Json(nullptr) : Json(report.fallback);
   json["finish_reason"] = report.generation.finish_reason;
@@ -104,6 +121,12 @@ std::string Summary(const app::AskReport& report) {
   line += ", " + FormatCount(report.tokens_computed) + " computed, first token after " +
           FormatMs(report.first_token_ms) + ", tier " + report.tier;
   if (!report.tier_reason.empty()) line += " (" + report.tier_reason + ")";
+  for (const auto& [artifact, v] : report.gate) {
+    if (!v.judged) continue;
+    char text[64];
+    std::snprintf(text, sizeof text, " %+.3f of %.3f nats", v.delta, v.threshold);
+    line += ", gate " + ShortId(artifact) + text + (v.passed ? "" : ": not passed");
+  }
   return line;
 }
 
@@ -173,8 +196,13 @@ void AddAskVerbs(Shell& shell) {
   ask->add_flag("--or-compute", flags->options.or_compute,
                 "a state that cannot be read is computed from the artifact's tokens");
   ask->add_option("--link", flags->options.link_tokens,
-                  "first tokens of further artifacts that are computed in their place (16)")
+                  "first tokens of further artifacts that are computed in their place (" +
+                      std::to_string(session::kDefaultLinkTokens) + ")")
       ->type_name("N");
+  ask->add_option("--gate", flags->gate,
+                  "several artifacts: compute them all when one drifts (on), or never ask (off)")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("on|off");
   ask->add_flag("--exact", flags->options.exact,
                 "several artifacts: compute what their sequence lacks, and store it");
   AddGenerateFlags(ask, &flags->generate);

@@ -42,6 +42,41 @@ Json ProfileJson(const app::DoctorReport& report) {
   return json;
 }
 
+Json DriftJson(const session::DriftRecord& r) {
+  return {{"link_tokens", r.link_tokens},
+          {"held_tokens", r.held_tokens},
+          {"usable", r.usable},
+          {"reason", r.reason.empty() ? Json(nullptr) : Json(r.reason)},
+          {"threshold", r.threshold},
+          {"good", r.n_good},
+          {"good_passed", r.good_passed},
+          {"bad", r.n_bad},
+          {"bad_caught", r.bad_caught},
+          {"harmful", r.n_harmful},
+          {"harmful_caught", r.harmful_caught},
+          {"good_kl", r.good_kl},
+          {"harm_kl", r.harm_kl},
+          {"created", r.created}};
+}
+
+void PrintDrift(Console& console, const std::vector<session::DriftRecord>& records) {
+  if (records.empty()) return;
+  std::vector<std::vector<std::string>> rows = {
+      {"DRIFT GATE", "LIMIT", "GOOD PASS", "BROKEN CAUGHT", "HARMFUL CAUGHT", ""}};
+  for (const session::DriftRecord& r : records) {
+    char limit[32];
+    std::snprintf(limit, sizeof limit, "%.3f nats", r.threshold);
+    const auto share = [](uint32_t part, uint32_t all) {
+      return std::to_string(part) + " of " + std::to_string(all);
+    };
+    rows.push_back({"link " + std::to_string(r.link_tokens), limit, share(r.good_passed, r.n_good),
+                    share(r.bad_caught, r.n_bad), share(r.harmful_caught, r.n_harmful),
+                    r.usable ? "" : "composing is off: " + r.reason});
+  }
+  console.Print("\n");
+  console.Print(FormatTable(rows, "lrrrrl"));
+}
+
 Json ReportJson(const app::DoctorReport& report) {
   Json json;
   json["ok"] = report.ok();
@@ -83,6 +118,8 @@ Json ReportJson(const app::DoctorReport& report) {
   }
   json["planes_refused"] =
       report.planes_refused.empty() ? Json(nullptr) : Json(report.planes_refused);
+  json["drift"] = Json::array();
+  for (const auto& record : report.drift) json["drift"].push_back(DriftJson(record));
   json["checks"] = Json::array();
   for (const auto& check : report.checks) {
     json["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});
@@ -148,6 +185,7 @@ void PrintReport(Console& console, const app::DoctorReport& report) {
   }
   console.Print(FormatTable(rows, "lrrrrl"));
   PrintPlanes(console, report);
+  PrintDrift(console, report.drift);
 }
 
 Status RunDoctorVerb(Shell& shell, bool again) {

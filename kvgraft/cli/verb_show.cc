@@ -37,6 +37,7 @@ Json ShowJson(const app::OpenedArtifact& opened, const ShowFlags& flags) {
   json["prompt_kind"] = m.prompt_kind;
   json["prompt_suffix"] = m.prompt_suffix;
   json["prefill_us"] = m.prefill_us;
+  json["tail_loss"] = m.tail_loss;
   json["pages"] = opened.reader.n_pages();
   json["page_bytes"] = opened.reader.page_bytes();
   json["text_bytes"] = opened.reader.text().size();

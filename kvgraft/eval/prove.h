@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kvgraft/engine/engine.h"
+#include "kvgraft/math/divergence.h"
 
 namespace kvgraft::eval {
 
@@ -77,8 +78,7 @@ Result<ProveReport> Prove(engine::Model& model, const ProveOptions& options,
 std::string SampleToJson(const ProveSample& sample);
 Result<ProveSample> SampleFromJson(std::string_view json);
 
-// KL(p || q) of two rows of logits, in nats, accumulated in double. Infinite if a logit is NaN.
-double KlDivergence(std::span<const float> p_logits, std::span<const float> q_logits);
+using math::KlDivergence;
 // Largest absolute difference; infinite if one is NaN.
 double MaxAbsDifference(std::span<const float> a, std::span<const float> b);
 

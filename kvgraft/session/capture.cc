@@ -7,6 +7,7 @@
 #include "kvgraft/core/hash.h"
 #include "kvgraft/core/stopwatch.h"
 #include "kvgraft/core/utc.h"
+#include "kvgraft/session/tail_loss.h"
 
 namespace kvgraft::session {
 namespace {
@@ -181,13 +182,18 @@ Result<Captured> Capture(engine::Context& context, const engine::Model& model,
   if (static_cast<size_t>(context.n_past()) > n_image) {
     KVG_RETURN(context.Truncate(static_cast<engine::Pos>(n_image)).Annotate("capture"));
   }
+  out.tokens_computed = n - static_cast<size_t>(context.n_past());
+  const size_t first_row = request.tail_loss ? TailLoss::FirstRow(n, kTailLossTokens) : n;
+  if (request.verified_schedule && static_cast<size_t>(context.n_past()) > first_row) {
+    const Status cut = context.Truncate(static_cast<engine::Pos>(first_row));
+    if (!cut.ok() && cut.code() != Code::kUnsupported) return cut.Annotate("capture");
+  }
   const size_t start = static_cast<size_t>(context.n_past());
-  out.tokens_computed = n - start;
+  TailLoss loss(tokens, first_row);
 
   Stopwatch clock;
   if (start < n_image) {
-    KVG_RETURN(context.Decode(tokens.subspan(start, n_image - start), Schedule::kExact, 0, nullptr,
-                              Shifted(progress, start, n)));
+    KVG_RETURN(loss.Decode(context, start, n_image, Shifted(progress, start, n)));
   }
   out.prefill_ms = clock.Ms();
 
@@ -200,10 +206,10 @@ Result<Captured> Capture(engine::Context& context, const engine::Model& model,
   IdentityJob identity(out.parts, out.image);
   clock = Stopwatch();
   if (n_image < n) {
-    KVG_RETURN(context.Decode(tokens.subspan(n_image), Schedule::kExact, 0, nullptr,
-                              Shifted(progress, n_image, n)));
+    KVG_RETURN(loss.Decode(context, n_image, n, Shifted(progress, n_image, n)));
   }
   out.prefill_ms += clock.Ms();
+  out.parts.manifest.tail_loss = ToMicronats(loss.values());
 
   clock = Stopwatch();
   const bool probe_fits = n + kProbeTokens <= context.n_ctx();

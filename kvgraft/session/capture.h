@@ -28,11 +28,16 @@ artifact::Probe ProbeTokens(size_t n_vocab);
 // context is cut back too, or empty where it cannot be.
 Status RunProbe(engine::Context& context, artifact::Probe* probe);
 
+// How many of an artifact's last tokens have their loss recorded (Manifest::tail_loss): enough for
+// a mean, and with the row before them one batch of outputs.
+inline constexpr size_t kTailLossTokens = 32;
+
 struct CaptureRequest {
   std::vector<engine::Token> tokens;
   std::string text, name, parent;
   std::string prompt_kind = "raw", prompt_suffix;
   bool probe = true;
+  bool tail_loss = true;           // record the loss of the last tokens
   bool verified_schedule = false;  // the self-test held: goes to ScheduleInfo::verified
   std::string producer;
 };
@@ -43,13 +48,19 @@ struct Captured {
   double prefill_ms = 0;  // decoding the tokens
   double image_ms = 0;    // taking the image, and waiting for its identity
   double probe_ms = 0;
-  uint64_t tokens_computed = 0;  // less than all when the context held a prefix already
+  // Less than all when the context held a prefix already; what tail_loss decodes again is not in.
+  uint64_t tokens_computed = 0;
 };
 
 // Computes what is missing and captures. The context must hold a prefix of request.tokens that was
 // computed exactly: n_past() tokens (0 after Clear). The image covers the largest multiple of the
 // model's state_alignment, taken when the context holds exactly these tokens; the context ends up
 // holding all tokens. The probe is left out (empty hashes) where its 8 tokens do not fit.
+//
+// tail_loss needs the logits before each of the last kTailLossTokens tokens. A context that holds
+// some of these tokens already is cut back to decode them again: the same bits, by the padding
+// rule. Where it cannot be cut (a restored sliding window), or the padding rule does not hold here
+// (verified_schedule false), the loss of as many tokens is recorded as are decoded anyway.
 // Errors: kUnsupported (this model's state cannot be captured), kInvalidArgument (no tokens, tokens
 // outside the vocabulary, a context that is longer than the request), kExhausted.
 Result<Captured> Capture(engine::Context& context, const engine::Model& model,

@@ -7,14 +7,15 @@
 #include "kvgraft/graft/move.h"
 #include "kvgraft/math/cells.h"
 #include "kvgraft/session/artifact_checks.h"
+#include "kvgraft/session/compose_internal.h"
 #include "kvgraft/session/image_buffer.h"
 #include "kvgraft/session/prompt.h"
+#include "kvgraft/session/tail_loss.h"
 
 namespace kvgraft::session {
 namespace {
 
 using engine::Pos;
-using engine::Schedule;
 using engine::Token;
 using Positions = std::vector<std::vector<int32_t>>;
 
@@ -61,101 +62,95 @@ size_t FirstCell(const std::vector<int32_t>& positions, int32_t from) {
                              positions.begin());
 }
 
-class Attacher {
- public:
-  Attacher(engine::Context& context, const artifact::Reader& artifact)
-      : context_(context), artifact_(artifact) {}
-
-  // Puts the image's cells from token `first` on behind the live sequence.
-  Status Run(size_t first, Attached* out) {
-    const size_t n_image = artifact_.manifest().n_image_tokens;
-    Stopwatch clock;
-    KVG_ASSIGN(const ImageBuffer before, TakeImage(context_));
-    KVG_ASSIGN(const KvView held, context_.ViewImage(ByteSpan(before)));
-    const ByteSpan stored = artifact_.image();
-    KVG_RETURN(context_.CheckImage(stored, static_cast<Pos>(n_image)));
-    ImageBuffer moved(stored.begin(), stored.end());
-    KVG_ASSIGN(MutableKvView added, context_.ViewImage(MutableByteSpan(moved)));
-    std::vector<size_t> from;  // per table, the first cell that is attached
-    for (const std::vector<int32_t>& table : added.positions) {
-      from.push_back(FirstCell(table, static_cast<int32_t>(first)));
-    }
-    const Pos at = context_.n_past();
-    KVG_RETURN(graft::MoveKeys(&added, int64_t{at} - static_cast<int64_t>(first),
-                               context_.options().n_threads));
-    KVG_ASSIGN(std::vector<uint8_t> image, Join(held, added, from));
-    out->move_ms = clock.Ms();
-
-    clock = Stopwatch();
-    const Pos start = context_.first_pos();
-    const auto end = at + static_cast<Pos>(n_image - first);
-    KVG_RETURN(context_.LoadImageAt(image, start, end));
-    out->load_ms = clock.Ms();
-    out->tokens_reused = n_image - first;
-    return Status::Ok();
+// What is held, and behind it the cells first .. last-1 of each table of `added`, as one image.
+Result<std::vector<uint8_t>> Join(engine::Context& context, const KvView& held,
+                                  const MutableKvView& added, const std::vector<size_t>& first,
+                                  const std::vector<size_t>& last) {
+  Positions positions(held.positions.size());
+  std::vector<size_t> n_held(positions.size());
+  for (size_t t = 0; t < positions.size(); ++t) {
+    const std::vector<int32_t>& a = added.positions[t];
+    positions[t] = held.positions[t];
+    // A window that begins behind what is held leaves the held cells outside of it.
+    const bool gap =
+        first[t] < last[t] && !positions[t].empty() && a[first[t]] != positions[t].back() + 1;
+    if (gap) positions[t].clear();
+    n_held[t] = positions[t].size();
+    positions[t].insert(positions[t].end(), a.begin() + static_cast<int64_t>(first[t]),
+                        a.begin() + static_cast<int64_t>(last[t]));
   }
-
- private:
-  Result<std::vector<uint8_t>> Join(const KvView& held, const MutableKvView& added,
-                                    const std::vector<size_t>& from) {
-    Positions positions(held.positions.size());
-    std::vector<size_t> n_held(positions.size());
-    for (size_t t = 0; t < positions.size(); ++t) {
-      const std::vector<int32_t>& a = added.positions[t];
-      positions[t] = held.positions[t];
-      // A window that begins behind what is held leaves the held cells outside of it.
-      const bool gap =
-          from[t] < a.size() && !positions[t].empty() && a[from[t]] != positions[t].back() + 1;
-      if (gap) positions[t].clear();
-      n_held[t] = positions[t].size();
-      positions[t].insert(positions[t].end(), a.begin() + static_cast<int64_t>(from[t]), a.end());
-    }
-    KVG_ASSIGN(std::vector<uint8_t> image, context_.FormatImage(positions));
-    KVG_ASSIGN(const MutableKvView all, context_.ViewImage(MutableByteSpan(image)));
-    const KvView moved = math::Readable(added);
-    for (uint32_t t = 0; t < positions.size(); ++t) {
-      KVG_RETURN(graft::CopyCells(held, t, 0, n_held[t], all, 0));
-      KVG_RETURN(
-          graft::CopyCells(moved, t, from[t], positions[t].size() - n_held[t], all, n_held[t]));
-    }
-    return image;
+  KVG_ASSIGN(std::vector<uint8_t> image, context.FormatImage(positions));
+  KVG_ASSIGN(const MutableKvView all, context.ViewImage(MutableByteSpan(image)));
+  const KvView moved = math::Readable(added);
+  for (uint32_t t = 0; t < positions.size(); ++t) {
+    KVG_RETURN(graft::CopyCells(held, t, 0, n_held[t], all, 0));
+    KVG_RETURN(graft::CopyCells(moved, t, first[t], last[t] - first[t], all, n_held[t]));
   }
-
-  engine::Context& context_;
-  const artifact::Reader& artifact_;
-};
+  return image;
+}
 
 Result<Attached> AttachChecked(engine::Context& context, const engine::Model& model,
                                const artifact::Reader& artifact, const AttachOptions& options,
                                const engine::Progress& progress) {
   const std::span<const Token> tokens(artifact.tokens());
   KVG_ASSIGN(const size_t skip, CountHead(model, artifact));
-  const size_t n_image = artifact.manifest().n_image_tokens;
+  const size_t n = tokens.size(), n_image = artifact.manifest().n_image_tokens;
   Attached out;
   out.tokens_dropped = skip;
-  size_t first = std::min(tokens.size(), skip + options.link_tokens);
-  if (first >= n_image) first = tokens.size();  // nothing of the image would be used
+  const bool hold = options.held_tokens > 0;
+  const size_t first_row = hold ? TailLoss::FirstRow(n, options.held_tokens) : n;
+  const size_t end = std::min(n_image, first_row);
+  size_t first = std::min(n, skip + options.link_tokens);
+  if (first >= end) first = n;  // nothing of the image would be used
+  TailLoss loss(tokens, first_row);
 
   Stopwatch clock;
-  if (first > skip) {
-    KVG_RETURN(
-        context.Decode(tokens.subspan(skip, first - skip), Schedule::kExact, 0, nullptr, progress));
-  }
+  if (first > skip) KVG_RETURN(loss.Decode(context, skip, first, progress));
   out.link_ms = clock.Ms();
   out.tokens_computed = first - skip;
-  if (first == tokens.size()) return out;
-
-  KVG_RETURN(Attacher(context, artifact).Run(first, &out));
-  clock = Stopwatch();
-  if (n_image < tokens.size()) {
-    KVG_RETURN(context.Decode(tokens.subspan(n_image), Schedule::kExact, 0, nullptr, progress));
-    out.tokens_computed += tokens.size() - n_image;
+  if (first < n) {
+    const int64_t turn = int64_t{context.n_past()} - static_cast<int64_t>(first);
+    KVG_RETURN(AttachCells(context, artifact.image(), n_image, {first, end, turn}, &out));
+    clock = Stopwatch();
+    if (end < n) KVG_RETURN(loss.Decode(context, end, n, progress));
+    out.tokens_computed += n - end;
+    out.tail_ms = clock.Ms();
   }
-  out.tail_ms = clock.Ms();
+  if (hold) out.held_loss = loss.values();
   return out;
 }
 
 }  // namespace
+
+Status AttachCells(engine::Context& context, ByteSpan stored, size_t n_image, const CellRun& run,
+                   Attached* out) {
+  Stopwatch clock;
+  KVG_ASSIGN(const ImageBuffer before, TakeImage(context));
+  KVG_ASSIGN(const KvView held, context.ViewImage(ByteSpan(before)));
+  KVG_RETURN(context.CheckImage(stored, static_cast<Pos>(n_image)));
+  ImageBuffer moved(stored.begin(), stored.end());
+  KVG_ASSIGN(MutableKvView added, context.ViewImage(MutableByteSpan(moved)));
+  std::vector<size_t> first, last;  // cells of each table
+  for (const std::vector<int32_t>& table : added.positions) {
+    first.push_back(FirstCell(table, static_cast<int32_t>(run.first)));
+    last.push_back(FirstCell(table, static_cast<int32_t>(run.end)));
+  }
+  const Pos at = context.n_past();
+  KVG_RETURN(graft::MoveKeys(&added, run.turn, context.options().n_threads));
+  const int64_t rest = int64_t{at} - static_cast<int64_t>(run.first) - run.turn;
+  for (std::vector<int32_t>& table : added.positions) {
+    for (int32_t& position : table) position += static_cast<int32_t>(rest);
+  }
+  KVG_ASSIGN(const std::vector<uint8_t> image, Join(context, held, added, first, last));
+  out->move_ms = clock.Ms();
+
+  clock = Stopwatch();
+  const Pos start = context.first_pos();
+  KVG_RETURN(context.LoadImageAt(image, start, at + static_cast<Pos>(run.end - run.first)));
+  out->load_ms = clock.Ms();
+  out->tokens_reused = run.end - run.first;
+  return Status::Ok();
+}
 
 Result<std::vector<Token>> TokensBehind(const engine::Model& model,
                                         const artifact::Reader& artifact) {
@@ -167,6 +162,7 @@ Result<std::vector<Token>> TokensBehind(const engine::Model& model,
 Result<Attached> Attach(engine::Context& context, const engine::Model& model,
                         const artifact::Reader& artifact, const AttachOptions& options,
                         const engine::Progress& progress) {
+  KVG_CHECK(options.held_tokens < 64);
   Stopwatch clock;
   KVG_RETURN(CheckAttach(context, model, artifact, options.verify_threads).Annotate("attach"));
   const double verify_ms = clock.Ms();

@@ -7,21 +7,30 @@
 // approximation, of tier "composed".
 #pragma once
 
+#include <vector>
+
 #include "kvgraft/artifact/artifact.h"
 #include "kvgraft/engine/engine.h"
 
 namespace kvgraft::session {
 
+// The one place of this figure; docs/fidelity.md says why.
+inline constexpr uint32_t kDefaultLinkTokens = 16;
+
 struct AttachOptions {
   // Tokens decoded in the new place, from the artifact's first; its whole length: an exact prefill.
-  uint32_t link_tokens = 16;
+  uint32_t link_tokens = kDefaultLinkTokens;
+  // Of the artifact's last tokens, how many are decoded in the new place with their loss taken, one
+  // more standing before them: 0 .. 63. What the drift gate (session/drift.h) compares.
+  uint32_t held_tokens = 0;
   unsigned verify_threads = 0;  // 0: the machine's cores
 };
 
 struct Attached {
-  uint64_t tokens_reused = 0;    // attached
-  uint64_t tokens_computed = 0;  // link tokens, and those behind the image (alignment)
-  uint64_t tokens_dropped = 0;   // of the head, see TokensBehind
+  uint64_t tokens_reused = 0;     // attached
+  uint64_t tokens_computed = 0;   // link and held tokens, and those behind the image (alignment)
+  uint64_t tokens_dropped = 0;    // of the head, see TokensBehind
+  std::vector<double> held_loss;  // of the last held_tokens, in nats
   double verify_ms = 0, link_ms = 0, move_ms = 0, load_ms = 0, tail_ms = 0;
   double restore_ms() const { return verify_ms + move_ms + load_ms; }
 };

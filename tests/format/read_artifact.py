@@ -229,6 +229,10 @@ def is_suffix(v):
     return type(v) is list and len(v) <= 64 and all(map(TOKEN, v))
 
 
+def is_tail_loss(v):
+    return type(v) is list and len(v) <= 64 and all(map(is_integer(1 << 53), v))
+
+
 def is_fields(v):
     return (
         OBJECT(v)
@@ -258,6 +262,7 @@ MEMBERS = {
     "prompt_kind": (WORD, False),
     "prompt_suffix": (STRING, False),
     "prefill_us": (is_integer(1 << 53), False),
+    "tail_loss": (is_tail_loss, False),
 }
 IDENTITY = {"compat": (is_fields, True), "build": (is_fields, True)}
 SCHEDULE = {
@@ -299,6 +304,7 @@ def read_manifest(payload):
     if "probe" in manifest:
         check_members(manifest["probe"], PROBE, "probe.")
     check(manifest["n_image_tokens"] <= manifest["n_tokens"], "manifest: n_image_tokens")
+    check(len(manifest.get("tail_loss", [])) <= manifest["n_tokens"], "manifest: tail_loss")
     return manifest
 
 

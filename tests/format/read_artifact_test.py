@@ -47,6 +47,15 @@ class ReadArtifactTest(unittest.TestCase):
                 expected = json.loads(load(path[:-4] + ".json"))
                 self.assertEqual(json.loads(run.stdout), expected)
 
+    def test_tail_loss(self):
+        manifest = json.loads(load(os.path.join(GOLDEN, "v1-small.json")))["manifest"]
+        read = lambda loss: read_artifact.read_manifest(
+            json.dumps({**manifest, "tail_loss": loss}).encode())  # fmt: skip
+        self.assertEqual(read([5, 2**53 - 1])["tail_loss"], [5, 2**53 - 1])
+        for bad in (3, [1.5], [-1], [2**53], ["1"], [1] * 65, [1] * (manifest["n_tokens"] + 1)):
+            with self.assertRaises(read_artifact.Refused, msg=str(bad)):
+                read(bad)
+
     def refused(self, data, what):
         with self.assertRaises(read_artifact.Refused, msg=what):
             read_artifact.read(data)

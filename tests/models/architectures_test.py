@@ -76,7 +76,7 @@ class Architectures(CliTest):
     def composed(self, model, why_not):
         for name, text in (("one", ONE), ("two", TWO)):
             self.ok("capture", "-m", model, "-c", "2048", "--raw", "--name", name, "--text", text)
-        ask = ["ask", "-m", model, "-c", "2048", "--graft", "one", "--graft", "two", "-n", "4", "Why?"]
+        ask = ["ask", "-m", model, "-c", "2048", "--graft", "one", "--graft", "two", "--gate", "off", "-n", "4", "Why?"]
         if why_not:
             # Refused, never half of it; exactly computed it can be had.
             self.fails(3, *ask, says=why_not)
