@@ -36,8 +36,8 @@ struct DoctorReport {
   std::optional<engine::ModelInfo> model;
   std::optional<session::ExactProfile> profile;
   std::string profile_path;
-  std::vector<StreamGroup> planes;  // what the state consists of, as arrays
-  std::string planes_refused;       // why it cannot be had as arrays; "": it can
+  std::vector<StreamGroup> planes;          // what the state consists of, as arrays
+  std::string planes_refused;               // why it cannot be had as arrays; "": it can
   std::vector<session::DriftRecord> drift;  // calibrations of the drift gate that are kept
   bool ok() const;
 };

@@ -12,8 +12,11 @@
 namespace kvgraft::graft {
 namespace {
 
-// Cosines and sines of one rope for every cell of one table, [cell][n_rot].
-using Turns = std::vector<RopeTurn>;
+// Cosines and sines of one rope for the moving cells of one table, [cell - first_cell][n_rot].
+struct Turns {
+  size_t first_cell = 0;
+  std::vector<RopeTurn> cells;
+};
 
 constexpr size_t kCellsAtOnce = 64;
 
@@ -23,14 +26,15 @@ Status MoveStream(const MutableKvView& view, size_t stream, const RopeSpec& rope
   const KvView read = math::Readable(view);
   const size_t n = view.n_cells(stream), width = spec.width();
   std::vector<float> cells(std::min(n, kCellsAtOnce) * width);
-  for (size_t first = 0; first < n; first += kCellsAtOnce) {
+  for (size_t first = turns.first_cell; first < n; first += kCellsAtOnce) {
     const size_t count = std::min(kCellsAtOnce, n - first);
     const std::span<float> part(cells.data(), count * width);
     KVG_RETURN(math::ReadCells(read, stream, first, count, part));
     if (spec.rope_hadamard > 0) math::Hadamard(part, spec.rope_hadamard);
     for (size_t i = 0; i < count; ++i) {
       for (uint32_t h = 0; h < spec.n_heads; ++h) {
-        turns[first + i].Apply(rope, part.subspan(i * width + h * spec.head_dim, spec.head_dim));
+        turns.cells[first - turns.first_cell + i].Apply(
+            rope, part.subspan(i * width + h * spec.head_dim, spec.head_dim));
       }
     }
     if (spec.rope_hadamard > 0) math::Hadamard(part, spec.rope_hadamard);
@@ -57,11 +61,19 @@ Status OverThreads(size_t n, uint32_t n_threads, F&& f) {
 
 }  // namespace
 
-Status MoveKeys(MutableKvView* view, int64_t delta, uint32_t n_threads) {
+Status MoveKeys(MutableKvView* view, int64_t delta, uint32_t n_threads,
+                std::span<const size_t> first_cells) {
   if (delta == 0) return Status::Ok();
-  for (const std::vector<int32_t>& table : view->positions) {
-    if (table.empty()) continue;
-    const int64_t first = table.front() + delta, last = table.back() + delta;
+  if (!first_cells.empty() && first_cells.size() != view->positions.size()) {
+    return Status(Code::kInvalidArgument,
+                  "moved graft: first cells of " + std::to_string(first_cells.size()) +
+                      " tables, the state has " + std::to_string(view->positions.size()));
+  }
+  const auto first_of = [&](size_t table) { return first_cells.empty() ? 0 : first_cells[table]; };
+  for (size_t t = 0; t < view->positions.size(); ++t) {
+    const std::vector<int32_t>& table = view->positions[t];
+    if (first_of(t) >= table.size()) continue;
+    const int64_t first = table[first_of(t)] + delta, last = table.back() + delta;
     if (first < 0 || last > std::numeric_limits<int32_t>::max()) {
       return Status(Code::kInvalidArgument, "moved graft: positions " + std::to_string(first) +
                                                 " to " + std::to_string(last) +
@@ -77,10 +89,12 @@ Status MoveKeys(MutableKvView* view, int64_t delta, uint32_t n_threads) {
     if (spec.rope < 0) continue;
     moved.push_back(i);
     Turns& t = turns[spec.table * layout.ropes.size() + static_cast<size_t>(spec.rope)];
-    if (!t.empty()) continue;
-    for (const int32_t pos : view->positions[spec.table]) {
-      t.push_back(RopeTurn::Between(layout.ropes[static_cast<size_t>(spec.rope)], pos,
-                                    static_cast<int32_t>(pos + delta)));
+    if (!t.cells.empty()) continue;
+    const std::vector<int32_t>& table = view->positions[spec.table];
+    t.first_cell = std::min(first_of(spec.table), table.size());
+    for (size_t c = t.first_cell; c < table.size(); ++c) {
+      t.cells.push_back(RopeTurn::Between(layout.ropes[static_cast<size_t>(spec.rope)], table[c],
+                                          static_cast<int32_t>(table[c] + delta)));
     }
   }
   KVG_RETURN(OverThreads(moved.size(), n_threads, [&](size_t i) {
@@ -88,8 +102,11 @@ Status MoveKeys(MutableKvView* view, int64_t delta, uint32_t n_threads) {
     return MoveStream(*view, moved[i], layout.ropes[static_cast<size_t>(spec.rope)],
                       turns[spec.table * layout.ropes.size() + static_cast<size_t>(spec.rope)]);
   }));
-  for (std::vector<int32_t>& table : view->positions) {
-    for (int32_t& pos : table) pos = static_cast<int32_t>(pos + delta);
+  for (size_t t = 0; t < view->positions.size(); ++t) {
+    std::vector<int32_t>& table = view->positions[t];
+    for (size_t c = std::min(first_of(t), table.size()); c < table.size(); ++c) {
+      table[c] = static_cast<int32_t>(table[c] + delta);
+    }
   }
   return Status::Ok();
 }

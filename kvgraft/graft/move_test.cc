@@ -130,6 +130,33 @@ TEST(MoveKeys, ThereAndBackInF32) {
   }
 }
 
+// From a cell on: earlier ones keep their bytes and positions, later ones are as if all had moved.
+TEST(MoveKeys, FromACellOn) {
+  State some = Written(DType::kF16, 100), all = Written(DType::kF16, 100);
+  const State before = Written(DType::kF16, 100);
+  const size_t first[] = {30, kCells};  // of the second table nothing
+  ASSERT_TRUE(MoveKeys(&some.view, 50, 2, first).ok());
+  ASSERT_TRUE(MoveKeys(&all.view, 50).ok());
+  for (size_t s = 0; s < some.bytes.size(); ++s) {
+    const size_t row = some.bytes[s].size() / kCells;
+    const size_t from = first[some.layout.streams[s].table] * row;
+    const auto part = [&](const State& state, size_t begin, size_t end) {
+      return std::vector<uint8_t>(state.bytes[s].begin() + static_cast<int64_t>(begin),
+                                  state.bytes[s].begin() + static_cast<int64_t>(end));
+    };
+    EXPECT_EQ(part(some, 0, from), part(before, 0, from)) << s;
+    EXPECT_EQ(part(some, from, some.bytes[s].size()), part(all, from, all.bytes[s].size())) << s;
+  }
+  EXPECT_EQ(some.view.positions[0][29], 129);
+  EXPECT_EQ(some.view.positions[0][30], 180);
+  EXPECT_EQ(some.view.positions[1], before.view.positions[1]);
+  // What does not move may stand anywhere; what does may not leave the numbers.
+  EXPECT_TRUE(MoveKeys(&some.view, -101, 1, std::vector<size_t>{30, kCells}).ok());
+  EXPECT_EQ(MoveKeys(&some.view, -101, 1, std::vector<size_t>{0, 0}).code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(MoveKeys(&some.view, 1, 1, std::vector<size_t>{0}).code(), Code::kInvalidArgument);
+}
+
 TEST(MoveKeys, ThreadsDoNotMatter) {
   State one = Written(DType::kF16, 0), four = Written(DType::kF16, 0);
   ASSERT_TRUE(MoveKeys(&one.view, 100, 1).ok());

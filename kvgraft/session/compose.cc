@@ -62,30 +62,45 @@ size_t FirstCell(const std::vector<int32_t>& positions, int32_t from) {
                              positions.begin());
 }
 
-// What is held, and behind it the cells first .. last-1 of each table of `added`, as one image.
-Result<std::vector<uint8_t>> Join(engine::Context& context, const KvView& held,
-                                  const MutableKvView& added, const std::vector<size_t>& first,
-                                  const std::vector<size_t>& last) {
-  Positions positions(held.positions.size());
-  std::vector<size_t> n_held(positions.size());
-  for (size_t t = 0; t < positions.size(); ++t) {
-    const std::vector<int32_t>& a = added.positions[t];
-    positions[t] = held.positions[t];
-    // A window that begins behind what is held leaves the held cells outside of it.
-    const bool gap =
-        first[t] < last[t] && !positions[t].empty() && a[first[t]] != positions[t].back() + 1;
-    if (gap) positions[t].clear();
-    n_held[t] = positions[t].size();
-    positions[t].insert(positions[t].end(), a.begin() + static_cast<int64_t>(first[t]),
-                        a.begin() + static_cast<int64_t>(last[t]));
+// Where cells of `added` go: behind what is held, or alone where a window begins behind it and so
+// leaves what is held outside.
+struct Joint {
+  Positions positions;         // of the joined state
+  std::vector<size_t> n_held;  // cells of each table that come from what is held
+};
+
+Joint PlanJoint(const KvView& held, const KvView& added, const std::vector<size_t>& first,
+                const std::vector<size_t>& last, int64_t shift) {
+  Joint out;
+  for (size_t t = 0; t < held.positions.size(); ++t) {
+    std::vector<int32_t>& table = out.positions.emplace_back(held.positions[t]);
+    const std::vector<int32_t>& from = added.positions[t];
+    if (first[t] < last[t] && !table.empty() && from[first[t]] + shift != table.back() + 1) {
+      table.clear();
+    }
+    out.n_held.push_back(table.size());
+    for (size_t i = first[t]; i < last[t]; ++i) {
+      table.push_back(static_cast<int32_t>(from[i] + shift));
+    }
   }
-  KVG_ASSIGN(std::vector<uint8_t> image, context.FormatImage(positions));
-  KVG_ASSIGN(const MutableKvView all, context.ViewImage(MutableByteSpan(image)));
-  const KvView moved = math::Readable(added);
-  for (uint32_t t = 0; t < positions.size(); ++t) {
-    KVG_RETURN(graft::CopyCells(held, t, 0, n_held[t], all, 0));
-    KVG_RETURN(graft::CopyCells(moved, t, first[t], last[t] - first[t], all, n_held[t]));
+  return out;
+}
+
+// What is held and the cells first .. last-1 of `added`, their keys turned by `turn`, as one image:
+// each cell is copied once, and turned where it will stand.
+Result<std::vector<uint8_t>> Join(engine::Context& context, const KvView& held, const KvView& added,
+                                  const std::vector<size_t>& first, const std::vector<size_t>& last,
+                                  const Joint& joint, int64_t turn) {
+  KVG_ASSIGN(std::vector<uint8_t> image, context.FormatImage(joint.positions));
+  KVG_ASSIGN(MutableKvView all, context.ViewImage(MutableByteSpan(image)));
+  for (uint32_t t = 0; t < joint.positions.size(); ++t) {
+    KVG_RETURN(graft::CopyCells(held, t, 0, joint.n_held[t], all, 0));
+    KVG_RETURN(graft::CopyCells(added, t, first[t], last[t] - first[t], all, joint.n_held[t]));
+    std::copy(added.positions[t].begin() + static_cast<int64_t>(first[t]),
+              added.positions[t].begin() + static_cast<int64_t>(last[t]),
+              all.positions[t].begin() + static_cast<int64_t>(joint.n_held[t]));
   }
+  KVG_RETURN(graft::MoveKeys(&all, turn, context.options().n_threads, joint.n_held));
   return image;
 }
 
@@ -128,20 +143,17 @@ Status AttachCells(engine::Context& context, ByteSpan stored, size_t n_image, co
   KVG_ASSIGN(const ImageBuffer before, TakeImage(context));
   KVG_ASSIGN(const KvView held, context.ViewImage(ByteSpan(before)));
   KVG_RETURN(context.CheckImage(stored, static_cast<Pos>(n_image)));
-  ImageBuffer moved(stored.begin(), stored.end());
-  KVG_ASSIGN(MutableKvView added, context.ViewImage(MutableByteSpan(moved)));
+  KVG_ASSIGN(const KvView added, context.ViewImage(stored));
   std::vector<size_t> first, last;  // cells of each table
   for (const std::vector<int32_t>& table : added.positions) {
     first.push_back(FirstCell(table, static_cast<int32_t>(run.first)));
     last.push_back(FirstCell(table, static_cast<int32_t>(run.end)));
   }
   const Pos at = context.n_past();
-  KVG_RETURN(graft::MoveKeys(&added, run.turn, context.options().n_threads));
-  const int64_t rest = int64_t{at} - static_cast<int64_t>(run.first) - run.turn;
-  for (std::vector<int32_t>& table : added.positions) {
-    for (int32_t& position : table) position += static_cast<int32_t>(rest);
-  }
-  KVG_ASSIGN(const std::vector<uint8_t> image, Join(context, held, added, first, last));
+  const Joint joint =
+      PlanJoint(held, added, first, last, int64_t{at} - static_cast<int64_t>(run.first));
+  KVG_ASSIGN(const std::vector<uint8_t> image,
+             Join(context, held, added, first, last, joint, run.turn));
   out->move_ms = clock.Ms();
 
   clock = Stopwatch();
