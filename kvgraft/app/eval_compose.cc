@@ -158,6 +158,23 @@ Result<std::vector<eval::ComposeQuestion>> LoadQuestions(const EvalComposeOption
   return questions;
 }
 
+Result<std::vector<session::DriftRecord>> GatesFor(Runtime& runtime,
+                                                   std::span<const uint32_t> links) {
+  KVG_ASSIGN(const std::vector<session::DriftRecord> kept, runtime.KeptDrift());
+  std::vector<session::DriftRecord> gates;
+  for (const uint32_t link : links) {
+    const auto at = std::find_if(kept.begin(), kept.end(),
+                                 [link](const auto& r) { return r.link_tokens == link; });
+    if (at != kept.end()) {
+      gates.push_back(*at);
+    } else if (link == session::kDefaultLinkTokens) {
+      KVG_ASSIGN(session::DriftRecord found, runtime.Drift(link));
+      gates.push_back(std::move(found));
+    }
+  }
+  return gates;
+}
+
 }  // namespace
 
 Result<EvalComposeOutcome> RunEvalCompose(Runtime& runtime, const EvalComposeOptions& options) {
@@ -177,7 +194,7 @@ Result<EvalComposeOutcome> RunEvalCompose(Runtime& runtime, const EvalComposeOpt
   KVG_ASSIGN(compose.context, runtime.ContextFor(0));
   std::string gates;
   if (options.gate) {
-    KVG_ASSIGN(outcome.gates, runtime.Drift(compose.link_tokens));
+    KVG_ASSIGN(outcome.gates, GatesFor(runtime, compose.link_tokens));
     compose.gates = outcome.gates;
     for (const session::DriftRecord& r : outcome.gates) gates += session::DriftRecordToJson(r);
   }

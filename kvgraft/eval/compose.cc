@@ -40,9 +40,6 @@ class ComposeMeasurement::Impl {
       : model_(model), options_(std::move(options)) {}
 
   Status Start() {
-    if (!options_.gates.empty() && options_.gates.size() != options_.link_tokens.size()) {
-      return Status(Code::kInvalidArgument, "compose: a gate for each number of link tokens");
-    }
     if (options_.max_answer < 1 || options_.max_answer > 256) {
       return Status(Code::kInvalidArgument, "compose: answers of 1 to 256 tokens are expected");
     }
@@ -62,9 +59,11 @@ class ComposeMeasurement::Impl {
     KVG_RETURN(Add(question, "none", &item, [this](ComposeArm*) { return context_->Clear(); }));
     KVG_RETURN(Add(question, "paste", &item,
                    [this](ComposeArm*) { return Compose({.link_tokens = 0}, nullptr, nullptr); }));
-    for (size_t i = 0; i < options_.link_tokens.size(); ++i) {
-      const session::DriftRecord* gate = options_.gates.empty() ? nullptr : &options_.gates[i];
-      const session::AttachOptions attach = {.link_tokens = options_.link_tokens[i],
+    for (const uint32_t link : options_.link_tokens) {
+      const auto at = std::find_if(options_.gates.begin(), options_.gates.end(),
+                                   [link](const auto& gate) { return gate.link_tokens == link; });
+      const session::DriftRecord* gate = at == options_.gates.end() ? nullptr : &*at;
+      const session::AttachOptions attach = {.link_tokens = link,
                                              .held_tokens = session::kHeldTokens};
       KVG_RETURN(Add(question, "link-" + std::to_string(attach.link_tokens), &item,
                      [&](ComposeArm* arm) { return Compose(attach, gate, arm); }));
