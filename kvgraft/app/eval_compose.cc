@@ -214,14 +214,19 @@ Result<EvalComposeOutcome> RunEvalCompose(Runtime& runtime, const EvalComposeOpt
     const bool done = std::any_of(outcome.items.begin(), outcome.items.end(),
                                   [&](const auto& item) { return item.id == question.id; });
     if (done) continue;
-    if (progress && !progress(outcome.items.size(), questions.size())) {
+    const auto go_on = [&](size_t, size_t) {
+      return !progress || progress(outcome.items.size(), questions.size());
+    };
+    auto item = go_on(0, 0) ? measurement.Run(question, go_on)
+                            : Result<eval::ComposeItem>(Status(Code::kCancelled, ""));
+    if (item.status().code() == Code::kCancelled) {
       return Status(Code::kCancelled, "interrupted after " + std::to_string(outcome.items.size()) +
                                           " questions" +
                                           (options.items.empty() ? "" : "; --resume goes on"));
     }
-    KVG_ASSIGN(eval::ComposeItem item, measurement.Run(question));
-    KVG_RETURN(file.Add(item));
-    outcome.items.push_back(std::move(item));
+    KVG_RETURN(item.status());
+    KVG_RETURN(file.Add(*item));
+    outcome.items.push_back(std::move(*item));
   }
   outcome.summaries = eval::SummariseCompose(outcome.items);
   outcome.total_ms = NowMs() - start;

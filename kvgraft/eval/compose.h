@@ -51,7 +51,8 @@ class ComposeMeasurement {
 
   // kUnsupported for states without planes; kInvalidArgument for options that cannot be.
   Status Start();
-  Result<ComposeItem> Run(const ComposeQuestion& question);
+  // `progress` is asked during prefills, to interrupt.
+  Result<ComposeItem> Run(const ComposeQuestion& question, const engine::Progress& progress = {});
 
  private:
   class Impl;
