@@ -5,7 +5,8 @@
 
 DIR holds books/*.txt.gz and longctx/needles_v1.jsonl. Each group of six passages of about 60 words
 gives six questions whose answer is in one passage and six that join two. The same seed gives the
-same file. A line: {"id", "kind": "one"|"two", "chunks": [...], "question", "answers": [...]}.
+same file. A line: {"id", "kind": "one"|"two", "chunks": [...], "question",
+"prefix": the start of the answer, "answers": [...]}.
 """
 
 import argparse
@@ -24,12 +25,14 @@ PEOPLE_LAST = "Berg Lind Voss Hale Quint Penn Adler Crane Brandt Moss Falk Storm
 PLACES = ["north lighthouse", "old mill", "river ferry", "glass works", "hill chapel",
           "fish market", "stone bridge", "apple orchard", "salt house", "bell tower",
           "harbour crane", "rope yard"]
-# The first fact, the second, the question; P a place, N a person, V the answer.
+# The first fact, the second, the question, the start of the answer; P a place, N a person, V the answer.
 TWO = [
     ("The keeper of the P is N.", "The badge number of N is V.",
-     "What is the badge number of the keeper of the P? Reply with the number only."),
+     "What is the badge number of the keeper of the P? Reply with the number only.",
+     "The badge number of the keeper of the P is"),
     ("The owner of the P is N.", "N was born in the town of V.",
-     "In which town was the owner of the P born? Reply with the name of the town only."),
+     "In which town was the owner of the P born? Reply with the name of the town only.",
+     "The owner of the P was born in the town of"),
 ]
 TOWNS = "Carlow Dunmore Elvedon Farleigh Gorsley Hexton Ingham Keldale Lowick Marfield".split()
 
@@ -77,18 +80,19 @@ def make_group(group, pool, needles, rng):
     for i in range(GROUP):
         needle = needles.pop()
         facts[i].append(needle["needle"])
-        asked.append(("one", needle["question_paraphrase"], needle["answer"], [i]))
+        asked.append(("one", needle["question_paraphrase"],
+                      f"The special magic number for {needle['key']} is", needle["answer"], [i]))
         template = TWO[i % len(TWO)]
         value = towns[i] if "town" in template[1] else str(rng.randint(10000, 99999))
         fill = lambda text: re.sub(r"\b[PNV]\b", lambda m: {
             "P": places[i], "N": f"{first[i]} {last[i]}", "V": value}[m.group()], text)
         facts[i].append(fill(template[0]))
         facts[(i + 1) % GROUP].append(fill(template[1]))
-        asked.append(("two", fill(template[2]), value, [i, (i + 1) % GROUP]))
+        asked.append(("two", fill(template[2]), fill(template[3]), value, [i, (i + 1) % GROUP]))
     chunks = [plant(pool.pop(), facts[i], rng) for i in range(GROUP)]
     return [{"id": f"{kind}-{group:02d}-{n:02d}", "kind": kind, "chunks": choose(chunks, needed, rng),
-             "question": question, "answers": [answer]}
-            for n, (kind, question, answer, needed) in enumerate(asked)]
+             "question": question, "prefix": prefix, "answers": [answer]}
+            for n, (kind, question, prefix, answer, needed) in enumerate(asked)]
 
 
 def main():

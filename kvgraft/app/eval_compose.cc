@@ -158,6 +158,23 @@ Result<std::vector<eval::ComposeQuestion>> LoadQuestions(const EvalComposeOption
   return questions;
 }
 
+Result<std::vector<session::DriftRecord>> GatesFor(Runtime& runtime,
+                                                   std::span<const uint32_t> links) {
+  KVG_ASSIGN(const std::vector<session::DriftRecord> kept, runtime.KeptDrift());
+  std::vector<session::DriftRecord> gates;
+  for (const uint32_t link : links) {
+    const auto at = std::find_if(kept.begin(), kept.end(),
+                                 [link](const auto& r) { return r.link_tokens == link; });
+    if (at != kept.end()) {
+      gates.push_back(*at);
+    } else if (link == session::kDefaultLinkTokens) {
+      KVG_ASSIGN(session::DriftRecord found, runtime.Drift(link));
+      gates.push_back(std::move(found));
+    }
+  }
+  return gates;
+}
+
 }  // namespace
 
 Result<EvalComposeOutcome> RunEvalCompose(Runtime& runtime, const EvalComposeOptions& options) {
@@ -177,7 +194,7 @@ Result<EvalComposeOutcome> RunEvalCompose(Runtime& runtime, const EvalComposeOpt
   KVG_ASSIGN(compose.context, runtime.ContextFor(0));
   std::string gates;
   if (options.gate) {
-    KVG_ASSIGN(outcome.gates, runtime.Drift(compose.link_tokens));
+    KVG_ASSIGN(outcome.gates, GatesFor(runtime, compose.link_tokens));
     compose.gates = outcome.gates;
     for (const session::DriftRecord& r : outcome.gates) gates += session::DriftRecordToJson(r);
   }
@@ -197,14 +214,19 @@ Result<EvalComposeOutcome> RunEvalCompose(Runtime& runtime, const EvalComposeOpt
     const bool done = std::any_of(outcome.items.begin(), outcome.items.end(),
                                   [&](const auto& item) { return item.id == question.id; });
     if (done) continue;
-    if (progress && !progress(outcome.items.size(), questions.size())) {
+    const auto go_on = [&](size_t, size_t) {
+      return !progress || progress(outcome.items.size(), questions.size());
+    };
+    auto item = go_on(0, 0) ? measurement.Run(question, go_on)
+                            : Result<eval::ComposeItem>(Status(Code::kCancelled, ""));
+    if (item.status().code() == Code::kCancelled) {
       return Status(Code::kCancelled, "interrupted after " + std::to_string(outcome.items.size()) +
                                           " questions" +
                                           (options.items.empty() ? "" : "; --resume goes on"));
     }
-    KVG_ASSIGN(eval::ComposeItem item, measurement.Run(question));
-    KVG_RETURN(file.Add(item));
-    outcome.items.push_back(std::move(item));
+    KVG_RETURN(item.status());
+    KVG_RETURN(file.Add(*item));
+    outcome.items.push_back(std::move(*item));
   }
   outcome.summaries = eval::SummariseCompose(outcome.items);
   outcome.total_ms = NowMs() - start;

@@ -14,7 +14,9 @@ struct EvalComposeOptions {
   uint32_t samples = 0;               // questions, chosen by the seed; 0: all, or 12 when quick
   uint64_t seed = 1;
   bool quick = false;
-  bool gate = true;     // false: no verdicts, and no calibration
+  // Verdicts of the drift gate for the links whose calibration is kept, and for the default number,
+  // which is calibrated if it is not; false: no verdicts, and no calibration.
+  bool gate = true;
   std::string data;     // questions, a line of JSON each; empty: built-in ones
   std::string out;      // the object, as JSON
   std::string items;    // a line of JSON for each question, written as they are done

@@ -155,11 +155,6 @@ Result<StateIdentity> Runtime::Identity() {
 }
 
 Result<session::DriftRecord> Runtime::Drift(uint32_t link_tokens) {
-  KVG_ASSIGN(const std::vector<session::DriftRecord> records, Drift({&link_tokens, 1}));
-  return records[0];
-}
-
-Result<std::vector<session::DriftRecord>> Runtime::Drift(std::span<const uint32_t> link_tokens) {
   KVG_ASSIGN(engine::Model * model, OpenModel());
   KVG_ASSIGN(const StateIdentity identity, Identity());
   session::DriftOptions options;
@@ -167,13 +162,12 @@ Result<std::vector<session::DriftRecord>> Runtime::Drift(std::span<const uint32_
   auto on_run = [this] {
     hooks_.Note("first composition with this model and configuration: calibrating the drift gate");
   };
-  auto records = session::LoadOrCalibrateDrift(*model, identity, options, link_tokens, ProfileDir(),
-                                               on_run, hooks_.Stage("calibrate"));
-  KVG_RETURN(records.status());
-  for (const session::DriftRecord& r : *records) {
-    if (!r.keep_error.empty()) hooks_.Note("the calibration could not be kept: " + r.keep_error);
-  }
-  return records;
+  KVG_ASSIGN(const std::vector<session::DriftRecord> records,
+             session::LoadOrCalibrateDrift(*model, identity, options, {&link_tokens, 1},
+                                           ProfileDir(), on_run, hooks_.Stage("calibrate")));
+  const std::string& error = records[0].keep_error;
+  if (!error.empty()) hooks_.Note("the calibration could not be kept: " + error);
+  return records[0];
 }
 
 Result<std::vector<session::DriftRecord>> Runtime::KeptDrift() {

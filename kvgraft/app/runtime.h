@@ -48,9 +48,8 @@ class Runtime {
   // Runs the self-test over every configuration and keeps the result for Profile().
   Result<session::ExactProfile> RunSelfTest();
   // What the drift gate's calibration has found for this model and configuration: kept, or found
-  // now. Several at once share texts and prefills.
+  // now.
   Result<session::DriftRecord> Drift(uint32_t link_tokens);
-  Result<std::vector<session::DriftRecord>> Drift(std::span<const uint32_t> link_tokens);
   // The kept ones only.
   Result<std::vector<session::DriftRecord>> KeptDrift();
   session::DoctorOptions SelfTestOptions() const;

@@ -40,9 +40,6 @@ class ComposeMeasurement::Impl {
       : model_(model), options_(std::move(options)) {}
 
   Status Start() {
-    if (!options_.gates.empty() && options_.gates.size() != options_.link_tokens.size()) {
-      return Status(Code::kInvalidArgument, "compose: a gate for each number of link tokens");
-    }
     if (options_.max_answer < 1 || options_.max_answer > 256) {
       return Status(Code::kInvalidArgument, "compose: answers of 1 to 256 tokens are expected");
     }
@@ -50,21 +47,21 @@ class ComposeMeasurement::Impl {
     return context_->Layout().status().Annotate("compose");
   }
 
-  Result<ComposeItem> Run(const ComposeQuestion& question) {
+  Result<ComposeItem> Run(const ComposeQuestion& question, const engine::Progress& progress) {
+    progress_ = progress;
     ComposeItem item{question.id, question.kind, static_cast<uint32_t>(question.chunks.size())};
     KVG_RETURN(Prepare(question));
     item.n_tokens = static_cast<uint32_t>(all_.size());
     full_ = Logits();
-    KVG_RETURN(Add(question, "full", &item, [this](ComposeArm*) {
-      KVG_RETURN(context_->Clear());
-      return context_->Decode(all_, Schedule::kExact, 0, nullptr);
-    }));
+    KVG_RETURN(Add(question, "full", &item, [this](ComposeArm*) { return Prefill(); }));
     KVG_RETURN(Add(question, "none", &item, [this](ComposeArm*) { return context_->Clear(); }));
     KVG_RETURN(Add(question, "paste", &item,
                    [this](ComposeArm*) { return Compose({.link_tokens = 0}, nullptr, nullptr); }));
-    for (size_t i = 0; i < options_.link_tokens.size(); ++i) {
-      const session::DriftRecord* gate = options_.gates.empty() ? nullptr : &options_.gates[i];
-      const session::AttachOptions attach = {.link_tokens = options_.link_tokens[i],
+    for (const uint32_t link : options_.link_tokens) {
+      const auto at = std::find_if(options_.gates.begin(), options_.gates.end(),
+                                   [link](const auto& gate) { return gate.link_tokens == link; });
+      const session::DriftRecord* gate = at == options_.gates.end() ? nullptr : &*at;
+      const session::AttachOptions attach = {.link_tokens = link,
                                              .held_tokens = session::kHeldTokens};
       KVG_RETURN(Add(question, "link-" + std::to_string(attach.link_tokens), &item,
                      [&](ComposeArm* arm) { return Compose(attach, gate, arm); }));
@@ -73,6 +70,11 @@ class ComposeMeasurement::Impl {
   }
 
  private:
+  Status Prefill() {
+    KVG_RETURN(context_->Clear());
+    return context_->Decode(all_, Schedule::kExact, 0, nullptr, progress_);
+  }
+
   // The texts in the order of the seed, captured; their sequence; the question and the answer.
   Status Prepare(const ComposeQuestion& question) {
     std::vector<std::string> chunks = question.chunks;
@@ -94,9 +96,11 @@ class ComposeMeasurement::Impl {
       texts_.push_back(reader);
     }
     const artifact::Manifest& m = texts_[0]->manifest();
-    KVG_ASSIGN(answer_, model_.Tokenize(question.answers[0], /*add_bos=*/false, false));
-    const auto segments =
-        session::QuestionSegments(m.prompt_kind, m.prompt_suffix, question.question);
+    const std::string space = question.prefix.empty() ? "" : " ";
+    KVG_ASSIGN(answer_, model_.Tokenize(space + question.answers[0], /*add_bos=*/false, false));
+    const session::Segment prefix = {question.prefix};
+    auto segments = session::QuestionSegments(m.prompt_kind, m.prompt_suffix, question.question);
+    segments.push_back(prefix);
     KVG_ASSIGN(question_, session::TokenizeSegments(model_, segments, /*bos=*/false));
     // Without any text: the same template around the question alone.
     KVG_ASSIGN(const session::DocumentPrompt empty,
@@ -104,6 +108,7 @@ class ComposeMeasurement::Impl {
     auto alone = empty.head;
     const auto rest = session::QuestionSegments(empty.kind, empty.suffix, question.question);
     alone.insert(alone.end(), rest.begin(), rest.end());
+    alone.push_back(prefix);
     KVG_ASSIGN(alone_, session::TokenizeSegments(model_, alone, /*bos=*/true));
     const size_t needed = all_.size() + question_.size() + answer_.size() + options_.max_answer;
     if (needed <= context_->n_ctx()) return Status::Ok();
@@ -131,7 +136,7 @@ class ComposeMeasurement::Impl {
     request.verified_schedule = true;
     request.producer = "eval";
     KVG_RETURN(context_->Clear());
-    KVG_ASSIGN(session::Captured state, session::Capture(*context_, model_, request));
+    KVG_ASSIGN(session::Captured state, session::Capture(*context_, model_, request, progress_));
     KVG_ASSIGN(captured.bytes, artifact::Encode(state.parts, state.image));
     KVG_ASSIGN(artifact::Reader reader, artifact::Reader::FromBytes(captured.bytes, "text"));
     captured.reader.emplace(std::move(reader));
@@ -215,14 +220,16 @@ class ComposeMeasurement::Impl {
   std::vector<const artifact::Reader*> texts_;
   Tokens all_, question_, alone_, answer_;
   Logits full_;
+  engine::Progress progress_;
 };
 
 ComposeMeasurement::ComposeMeasurement(engine::Model& model, ComposeOptions options)
     : impl_(std::make_unique<Impl>(model, std::move(options))) {}
 ComposeMeasurement::~ComposeMeasurement() = default;
 Status ComposeMeasurement::Start() { return impl_->Start(); }
-Result<ComposeItem> ComposeMeasurement::Run(const ComposeQuestion& question) {
-  return impl_->Run(question);
+Result<ComposeItem> ComposeMeasurement::Run(const ComposeQuestion& question,
+                                            const engine::Progress& progress) {
+  return impl_->Run(question, progress);
 }
 
 }  // namespace kvgraft::eval

@@ -17,7 +17,7 @@ namespace kvgraft::eval {
 struct ComposeOptions {
   // Composed arms: with the tokens that the gate holds, decoded as `ask` does it.
   std::vector<uint32_t> link_tokens = {0, 4, 16, 32, 64};
-  std::vector<session::DriftRecord> gates;  // of each link; empty: no verdicts
+  std::vector<session::DriftRecord> gates;  // links without one get no verdicts
   uint32_t max_answer = 12;                 // tokens of an answer, greedy
   uint64_t seed = 1;                        // of the order of the texts
   engine::ContextOptions context;           // the profile's; n_ctx is set here
@@ -51,7 +51,8 @@ class ComposeMeasurement {
 
   // kUnsupported for states without planes; kInvalidArgument for options that cannot be.
   Status Start();
-  Result<ComposeItem> Run(const ComposeQuestion& question);
+  // `progress` is asked during prefills, to interrupt.
+  Result<ComposeItem> Run(const ComposeQuestion& question, const engine::Progress& progress = {});
 
  private:
   class Impl;

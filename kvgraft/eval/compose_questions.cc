@@ -29,7 +29,7 @@ constexpr std::array kThings = {"copper kettle", "silver lantern", "wooden chest
                                 "clay jug",      "ivory comb",     "leather saddle", "linen sail"};
 
 struct Fact {
-  std::string question, answer;
+  std::string question, prefix, answer;
   std::vector<size_t> chunks;  // of the group
 };
 
@@ -111,14 +111,11 @@ void AddGroup(const Corpus& corpus, uint32_t group, Random& random,
     facts[i].push_back("The catalogue number of the " + things[i] + " is " + price + ".");
     facts[i].push_back("The keeper of the " + places[i] + " is " + people[i] + ".");
     facts[next].push_back("The badge number of " + people[i] + " is " + badge + ".");
-    asked.push_back(
-        {"What is the catalogue number of the " + things[i] + "? Reply with the number only.",
-         price,
-         {i}});
-    asked.push_back({"What is the badge number of the keeper of the " + places[i] +
-                         "? Reply with the number only.",
-                     badge,
-                     {i, next}});
+    const std::string item = "catalogue number of the " + things[i];
+    const std::string keeper = "badge number of the keeper of the " + places[i];
+    const std::string only = "? Reply with the number only.";
+    asked.push_back({"What is the " + item + only, "The " + item + " is", price, {i}});
+    asked.push_back({"What is the " + keeper + only, "The " + keeper + " is", badge, {i, next}});
   }
   std::vector<std::string> chunks;
   for (const auto& f : facts) chunks.push_back(Plant(Sentences(corpus, random), f, random));
@@ -129,6 +126,7 @@ void AddGroup(const Corpus& corpus, uint32_t group, Random& random,
     q.chunks = Choose(chunks, asked[i].chunks, random);
     q.question = asked[i].question;
     q.answers = {asked[i].answer};
+    q.prefix = asked[i].prefix;
   }
 }
 
@@ -141,6 +139,7 @@ Result<ComposeQuestion> ParseLine(std::string_view line) {
     q.chunks = j.at("chunks").get<std::vector<std::string>>();
     q.question = j.at("question").get<std::string>();
     q.answers = j.at("answers").get<std::vector<std::string>>();
+    q.prefix = j.value("prefix", "");
     const auto bad = [](const char* what) { return Status(Code::kInvalidArgument, what); };
     if (q.id.empty()) return bad("id is empty");
     if (q.kind != "one" && q.kind != "two") return bad("kind is not \"one\" or \"two\"");

@@ -16,10 +16,13 @@ struct ComposeQuestion {
   std::vector<std::string> chunks;  // 2 to 6 texts
   std::string question;
   std::vector<std::string> answers;  // any of them is right; the first is scored as text
+  // The start of the answer, given to the model, so that small models come to the point at once:
+  // the answer follows it after a space. May be empty.
+  std::string prefix;
 };
 
-// A JSON object a line, with these fields: kInvalidArgument names the line and what is wrong with
-// it. Blank lines are left out.
+// A JSON object a line, with these fields ("prefix" may be missing): kInvalidArgument names the
+// line and what is wrong with it. Blank lines are left out.
 Result<std::vector<ComposeQuestion>> ParseComposeQuestions(std::string_view jsonl);
 
 // 6 questions of each kind for each group, over the built-in texts: the same for the same seed.

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "kvgraft/core/file.h"
+#include "kvgraft/core/random.h"
 #include "kvgraft/session/sampling.h"
 #include "kvgraft/session/testing.h"
 
@@ -26,6 +27,7 @@ using testing::Tokens;
 using testing::Toy;
 
 constexpr size_t kFirst = 200, kSecond = 150;
+constexpr double kLimit = 0.2;  // nats: between a good composition of these texts and a broken one
 const Tokens kQuestion = {'H', 'o', 'w', ' ', 's', 'a', 'l', 't', 'y', '?'};
 
 DriftRecord Gate(double threshold) {
@@ -39,7 +41,7 @@ DriftRecord Gate(double threshold) {
 struct Two {
   Toy toy = NewToy();
   File a = CaptureFile(toy, Request(Prompt(*toy.model, kFirst)));
-  File b = CaptureFile(toy, Request(Prompt(*toy.model, kSecond, 700)));
+  File b = CaptureFile(toy, Request(Prompt(*toy.model, kSecond, 1200)));
   artifact::Reader first = a.Open().value(), second = b.Open().value();
   Tokens all = All();
 
@@ -79,10 +81,11 @@ class Sabotage : public SpyContext {
     if (static_cast<size_t>(end) <= n_held_) return SpyContext::LoadImageAt(image, first, end);
     std::vector<uint8_t> broken(image.begin(), image.end());
     KVG_ASSIGN(const MutableKvView view, ViewImage(MutableByteSpan(broken)));
+    Random random(1);
     for (const auto& stream : view.streams) {
       for (size_t i = n_held_ * stream.stride; i + 4 <= stream.data.size(); i += 4) {
-        const float loud = (i / 4) % 2 == 0 ? 40.0f : -40.0f;
-        std::memcpy(stream.data.data() + i, &loud, 4);
+        const auto noise = static_cast<float>(random.Unit() * 2 - 1);
+        std::memcpy(stream.data.data() + i, &noise, 4);
       }
     }
     return SpyContext::LoadImageAt(broken, first, end);
@@ -133,7 +136,7 @@ TEST(Drift, ResumedCapturesRecordTheSame) {
     ASSERT_TRUE(cold.ok() && warm.ok());
     EXPECT_EQ(warm->parts.manifest.tail_loss, cold->parts.manifest.tail_loss);
     EXPECT_EQ(warm->image, cold->image);
-    EXPECT_EQ(warm->tokens_computed, 10u);
+    EXPECT_EQ(warm->tokens_computed, window > 0 ? kSecond - 128 : 10u);  // from the image's end
   }
 }
 
@@ -192,7 +195,7 @@ TEST(Drift, JudgesTheTokensThatBothHave) {
 TEST(Drift, AGoodCompositionPasses) {
   const Two two;
   Toy target = two.Grafted();
-  const DriftRecord gate = Gate(0.5);
+  const DriftRecord gate = Gate(kLimit);
   const auto composed = Compose(*target.context, *target.model, two.Request2(&gate));
   ASSERT_TRUE(composed.ok()) << composed.status().message();
   EXPECT_FALSE(composed->fell_back) << composed->reason;
@@ -207,7 +210,7 @@ TEST(Drift, AGoodCompositionPasses) {
 // The promise: what is broken is seen, and the answer is then the cold one, bit for bit.
 TEST(Drift, ASabotagedAttachFallsBackToTheExactState) {
   const Two two;
-  const DriftRecord gate = Gate(0.5);
+  const DriftRecord gate = Gate(kLimit);
   std::vector<float> want;
   const ImageBuffer cold = two.Cold(&want);
   for (const bool restart : {true, false}) {
@@ -222,7 +225,7 @@ TEST(Drift, ASabotagedAttachFallsBackToTheExactState) {
     const auto composed = Compose(broken, *target.model, request);
     ASSERT_TRUE(composed.ok()) << composed.status().message();
     EXPECT_TRUE(composed->fell_back);
-    EXPECT_GT(composed->verdicts[0].delta, 0.5);
+    EXPECT_GT(composed->verdicts[0].delta, kLimit);
     EXPECT_THAT(composed->reason, HasSubstr("did not pass the gate"));
     EXPECT_EQ(composed->tokens_reused, 0u);
     EXPECT_EQ(TakeImage(broken).value(), cold);
@@ -234,7 +237,7 @@ TEST(Drift, WithoutAnythingToCompareItComputes) {
   Two two;
   std::vector<float> want;
   const ImageBuffer cold = two.Cold(&want);
-  CaptureRequest request = Request(Prompt(*two.toy.model, kSecond, 700));
+  CaptureRequest request = Request(Prompt(*two.toy.model, kSecond, 1200));
   request.tail_loss = false;
   const File old = CaptureFile(two.toy, request);
   const artifact::Reader reader = old.Open().value();
