@@ -77,6 +77,13 @@ class Compose(CliTest):
                           "--gate", "off")
         self.assertEqual(longer["tier"], "composed")
         self.assertEqual(longer["artifacts"], [made["stored"], self.made["two"]["id"]])
+        # LMCache-Ascend#277: tokens computed at wrong positions behind a prefix that was found. All
+        # of the fourth computed there is the cold answer.
+        linked = self.ask("--graft", "one", "--graft", "two", "--graft", "three", "--graft", "two",
+                          "--gate", "off", "--link", 100000)
+        whole = self.ask("--text", "\n\n".join([*PARTS.values(), PARTS["two"]]))
+        self.assertEqual(linked["answer"], whole["answer"])
+        self.assertEqual(linked["tokens_reused"], made["prompt_tokens"] - again["tokens_computed"])
 
     # LMCache#4666: blending loses quality, and nothing says for which models. Random weights predict
     # nothing, so the gate cannot tell good from broken: composing stays off.
