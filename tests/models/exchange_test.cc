@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 #include <tuple>
 
 #include "kvgraft/exchange/key_order.h"
@@ -20,6 +19,7 @@ using engine::Token;
 using exchange::testing::Apart;
 using testing::LoadTiny;
 using testing::NewContextOrFail;
+using testing::RandomTokens;
 using testing::SaveOrFail;
 
 struct Cache {
@@ -36,13 +36,6 @@ engine::ContextOptions Options(const Cache& cache) {
   options.type_k = cache.k;
   options.type_v = cache.v;
   return options;
-}
-
-std::vector<Token> RandomTokens(size_t n) {
-  std::mt19937_64 random(11);
-  std::vector<Token> tokens(n);
-  for (Token& t : tokens) t = static_cast<Token>(3 + random() % 256);
-  return tokens;
 }
 
 class ExchangeModels : public ::testing::TestWithParam<const char*> {};
@@ -64,7 +57,7 @@ TEST_P(ExchangeModels, ThereAndBackIsTheSameImage) {
     if (quantised && std::string(GetParam()) == "mla") continue;
     auto context = model->NewContext(Options(cache));
     if (!context.ok()) continue;  // the engine has no such cache for this model
-    const std::vector<Token> tokens = RandomTokens(192);
+    const std::vector<Token> tokens = RandomTokens(192, 11);
     KVG_ASSERT_OK((*context)->Decode(tokens, Schedule::kExact, 0, nullptr));
     const std::vector<uint8_t> image = SaveOrFail(**context);
     const artifact::Parts parts = exchange::testing::PartsOf(**context, tokens);
@@ -92,7 +85,7 @@ TEST(ExchangeModels, WhatTheFilesHold) {
   const auto apart = [](const char* kind, const Cache& cache) {
     const auto model = LoadTiny(kind);
     const auto context = NewContextOrFail(*model, Options(cache));
-    const std::vector<Token> tokens = RandomTokens(192);
+    const std::vector<Token> tokens = RandomTokens(192, 11);
     EXPECT_TRUE(context->Decode(tokens, Schedule::kExact, 0, nullptr).ok());
     return Apart(exchange::testing::ExportOf(
         *context, *model, exchange::testing::PartsOf(*context, tokens), SaveOrFail(*context)));
@@ -125,7 +118,7 @@ TEST(ExchangeModels, WhatTheFilesHold) {
 TEST(ExchangeModels, WindowsReachAsFarBackAsTheModelLooks) {
   const auto model = LoadTiny("gemma3");
   const auto context = NewContextOrFail(*model, Options({"f16", "f16", Attention::kOff}));
-  const std::vector<Token> tokens = RandomTokens(192);
+  const std::vector<Token> tokens = RandomTokens(192, 11);
   KVG_ASSERT_OK(context->Decode(tokens, Schedule::kExact, 0, nullptr));
   Apart file(exchange::testing::ExportOf(
       *context, *model, exchange::testing::PartsOf(*context, tokens), SaveOrFail(*context)));

@@ -18,14 +18,8 @@ using engine::Schedule;
 using engine::Token;
 using testing::LoadTiny;
 using testing::NewContextOrFail;
+using testing::RandomTokens;
 using testing::SaveOrFail;
-
-std::vector<Token> RandomTokens(size_t n, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<Token> tokens(n);
-  for (Token& t : tokens) t = static_cast<Token>(3 + random() % 256);
-  return tokens;
-}
 
 ContextOptions SmallContext(Attention attention = Attention::kOff, uint32_t quantum = 8) {
   ContextOptions options;

@@ -6,7 +6,9 @@
 
 #include <cstdlib>
 #include <memory>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "kvgraft/core/file.h"
 #include "kvgraft/engine/engine.h"
@@ -47,6 +49,14 @@ inline std::string RealPath(const std::string& name) {
   }
   const std::string path = folder + "/" + name + ".gguf";
   return FileExists(path) ? path : "";
+}
+
+// Bytes of the tiny models' vocabulary.
+inline std::vector<engine::Token> RandomTokens(size_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<engine::Token> tokens(n);
+  for (engine::Token& t : tokens) t = static_cast<engine::Token>(3 + random() % 256);
+  return tokens;
 }
 
 inline std::vector<uint8_t> SaveOrFail(engine::Context& context) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <random>
 
 #include "kvgraft/graft/move.h"
 #include "kvgraft/math/cells.h"
@@ -21,14 +20,8 @@ using engine::Schedule;
 using engine::Token;
 using testing::LoadTiny;
 using testing::NewContextOrFail;
+using testing::RandomTokens;
 using testing::SaveOrFail;
-
-std::vector<Token> RandomTokens(size_t n, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<Token> tokens(n);
-  for (Token& t : tokens) t = static_cast<Token>(3 + random() % 256);
-  return tokens;
-}
 
 ContextOptions Options(const std::string& type_k = "f16", const std::string& type_v = "f16",
                        Attention attention = Attention::kOff) {

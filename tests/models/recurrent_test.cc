@@ -1,6 +1,5 @@
 // States that are recurrent, or in part (BlockContext): what they can do, and where they stop.
 #include <algorithm>
-#include <random>
 
 #include "tests/models/models.h"
 
@@ -15,14 +14,8 @@ using engine::Schedule;
 using engine::Token;
 using testing::LoadTiny;
 using testing::NewContextOrFail;
+using testing::RandomTokens;
 using testing::SaveOrFail;
-
-std::vector<Token> RandomTokens(size_t n, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<Token> tokens(n);
-  for (Token& t : tokens) t = static_cast<Token>(3 + random() % 256);
-  return tokens;
-}
 
 ContextOptions Options() {
   ContextOptions options;
