@@ -5,6 +5,7 @@ moved and composed. The table that comes out is the one in README.md, line by li
     KVGRAFT_WRITE_TABLE=1 python3 tests/models/architectures_test.py     writes it there
 """
 
+import json
 import os
 import sys
 import unittest
@@ -52,7 +53,6 @@ class Architectures(CliTest):
             self.fails(3, "capture", "-m", model, "--text", ONE, says="cannot be captured")
             return None
         self.assertEqual(run.code, 0, run)
-        import json
         proof = json.loads(run.out)
         self.assertEqual(proof["identical"], SAMPLES, proof)
         self.assertEqual(proof["samples"], SAMPLES)
@@ -115,8 +115,9 @@ class Architectures(CliTest):
                 file.write(text[:begin] + "\n".join(table) + text[end:])
             return
         for line in table:
-            self.assertIn("\n" + line + "\n", text, "README.md: the table of architectures is old; "
-                          "KVGRAFT_WRITE_TABLE=1 python3 " + os.path.relpath(__file__))
+            self.assertTrue("\n" + line + "\n" in text,
+                            "README.md has another line than " + line + "; write the table anew: "
+                            "KVGRAFT_WRITE_TABLE=1 python3 tests/models/architectures_test.py")
 
     def test_two_adapters(self):
         """Two adapters at once, in this order and with their scales, are one identity."""
