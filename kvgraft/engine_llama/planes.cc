@@ -232,11 +232,32 @@ Result<BasicKvView<Byte>> View(const Planes& planes, std::span<Byte> image) {
   return view;
 }
 
-void PutCells(ByteWriter* out, const std::vector<int32_t>& positions) {
+// Writes little-endian numbers into an image that is there already: its streams are large, and a
+// buffer that grows would copy them several times.
+class ImageWriter {
+ public:
+  explicit ImageWriter(size_t n_bytes) : image_(n_bytes) {}
+  template <typename T>
+  void Put(T value) {
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      image_[at_ + i] = static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i));
+    }
+    at_ += sizeof(T);
+  }
+  void Skip(size_t n) { at_ += n; }
+  size_t at() const { return at_; }
+  std::vector<uint8_t> Take() && { return std::move(image_); }
+
+ private:
+  std::vector<uint8_t> image_;
+  size_t at_ = 0;
+};
+
+void PutCells(ImageWriter* out, const std::vector<int32_t>& positions) {
   for (const int32_t pos : positions) {
-    out->I32(pos);
-    out->U32(1);
-    out->I32(0);
+    out->Put<int32_t>(pos);
+    out->Put<uint32_t>(1);
+    out->Put<int32_t>(0);
   }
 }
 
@@ -278,33 +299,35 @@ Result<MutableKvView> ViewPlanes(const Planes& planes, MutableByteSpan image) {
 Result<std::vector<uint8_t>> FormatPlanes(const Planes& planes,
                                           const std::vector<std::vector<int32_t>>& positions) {
   KVG_RETURN(CheckPositions(planes, positions));
-  ByteWriter out;
-  out.U32(kImageMagic);
-  out.I32(0);
-  size_t end = out.size();
+  size_t n_bytes = kHeaderBytes;
+  for (size_t c = 0; c < positions.size(); ++c) {
+    n_bytes += CacheBytes(planes.image.caches[c], positions[c].size());
+  }
+  ImageWriter out(n_bytes);
+  out.Put<uint32_t>(kImageMagic);
+  out.Put<int32_t>(0);
   for (size_t c = 0; c < positions.size(); ++c) {
     const CacheLayout& cache = planes.image.caches[c];
     const uint64_t n = positions[c].size();
-    end += CacheBytes(cache, n);
-    out.U32(1);
-    out.U32(static_cast<uint32_t>(n));
+    out.Put<uint32_t>(1);
+    out.Put(static_cast<uint32_t>(n));
     PutCells(&out, positions[c]);
-    out.U32(cache.v_transposed ? 1 : 0);
-    out.U32(static_cast<uint32_t>(cache.keys.size()));
+    out.Put<uint32_t>(cache.v_transposed ? 1 : 0);
+    out.Put(static_cast<uint32_t>(cache.keys.size()));
     const auto put = [&](const LayerLayout& entry, bool columns) {
-      out.I32(entry.type);
+      out.Put(entry.type);
       if (columns) {
-        out.U32(entry.element_bytes);
-        out.U32(entry.width);
+        out.Put(entry.element_bytes);
+        out.Put(entry.width);
       } else {
-        out.U64(entry.row_bytes);
+        out.Put(entry.row_bytes);
       }
-      out.ZerosTo(out.size() + entry.row_bytes * n);
+      out.Skip(entry.row_bytes * n);
     };
     for (const LayerLayout& e : cache.keys) put(e, false);
     for (const LayerLayout& e : cache.values) put(e, cache.v_transposed);
   }
-  if (out.size() != end) return Status(Code::kInternal, "planes: image of another size");
+  if (out.at() != n_bytes) return Status(Code::kInternal, "planes: image of another size");
   return std::move(out).Take();
 }
 
