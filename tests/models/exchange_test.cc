@@ -28,10 +28,7 @@ struct Cache {
 };
 
 engine::ContextOptions Options(const Cache& cache) {
-  engine::ContextOptions options;
-  options.n_ctx = 512;
-  options.n_ubatch = 256;
-  options.n_threads = 2;
+  engine::ContextOptions options = testing::TinyContext(512);
   options.attention = cache.attention;
   options.type_k = cache.k;
   options.type_v = cache.v;

@@ -22,10 +22,7 @@ using testing::RandomTokens;
 using testing::SaveOrFail;
 
 ContextOptions SmallContext(Attention attention = Attention::kOff, uint32_t quantum = 8) {
-  ContextOptions options;
-  options.n_ctx = 1024;
-  options.n_ubatch = 256;
-  options.n_threads = 2;
+  ContextOptions options = testing::TinyContext();
   options.attention = attention;
   options.row_quantum = quantum;
   return options;

@@ -51,6 +51,15 @@ inline std::string RealPath(const std::string& name) {
   return FileExists(path) ? path : "";
 }
 
+// A context for tiny models, plain attention, batches padded to 8 rows.
+inline engine::ContextOptions TinyContext(uint32_t n_ctx = 1024) {
+  engine::ContextOptions options;
+  options.n_ctx = n_ctx;
+  options.n_ubatch = 256;
+  options.n_threads = 2;
+  return options;
+}
+
 // Bytes of the tiny models' vocabulary.
 inline std::vector<engine::Token> RandomTokens(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -23,10 +23,7 @@ using testing::SaveOrFail;
 
 // MLA has one cache for both, so one type.
 ContextOptions Options(const std::string& type_k = "f16", const std::string& kind = "") {
-  ContextOptions options;
-  options.n_ctx = 512;
-  options.n_ubatch = 256;
-  options.n_threads = 2;
+  ContextOptions options = testing::TinyContext(512);
   options.type_k = type_k;
   if (kind == "mla" || kind == "dsa") options.type_v = type_k;
   return options;

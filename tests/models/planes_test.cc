@@ -25,10 +25,7 @@ using testing::SaveOrFail;
 
 ContextOptions Options(const std::string& type_k = "f16", const std::string& type_v = "f16",
                        Attention attention = Attention::kOff) {
-  ContextOptions options;
-  options.n_ctx = 1024;
-  options.n_ubatch = 256;
-  options.n_threads = 2;
+  ContextOptions options = testing::TinyContext();
   options.attention = attention;
   options.type_k = type_k;
   options.type_v = type_v;

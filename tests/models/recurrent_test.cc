@@ -7,7 +7,6 @@ namespace kvgraft {
 namespace {
 
 using engine::Context;
-using engine::ContextOptions;
 using engine::Logits;
 using engine::Pos;
 using engine::Schedule;
@@ -17,21 +16,12 @@ using testing::NewContextOrFail;
 using testing::RandomTokens;
 using testing::SaveOrFail;
 
-ContextOptions Options() {
-  ContextOptions options;
-  options.n_ctx = 1024;
-  options.n_ubatch = 256;
-  options.n_threads = 2;
-  options.row_quantum = 8;
-  return options;
-}
-
 class Recurrent : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     model_ = LoadTiny(GetParam());
     ASSERT_TRUE(model_);
-    context_ = NewContextOrFail(*model_, Options());
+    context_ = NewContextOrFail(*model_, testing::TinyContext());
     ASSERT_TRUE(context_);
   }
   std::vector<float> Last(std::span<const Token> tokens, Schedule schedule = Schedule::kExact) {
