@@ -58,7 +58,7 @@ class SeveralGrafts {
     }
     session::DriftRecord record;
     if (options_.gate) {
-      KVG_ASSIGN(record, runtime_.Drift(options_.link_tokens));
+      KVG_ASSIGN(record, runtime_.Drift(context_.identity(), options_.link_tokens));
       request.gate = &record;
     }
     // What is grafted in other bits than this build's is no start for an exact prefill.

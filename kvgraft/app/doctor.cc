@@ -55,12 +55,8 @@ void CheckCache(DoctorReport* report) {
                             status.ok() ? report->cache_dir : status.message()});
 }
 
-void DescribePlanes(Runtime& runtime, engine::Model& model, DoctorReport* report) {
-  engine::ContextOptions options = runtime.SelfTestOptions().context;
-  options.n_ctx = 256;
-  options.attention = report->profile->attention;
-  auto context = model.NewContext(options);
-  auto layout = context.ok() ? (*context)->Layout() : Result<const KvLayout*>(context.status());
+void DescribePlanes(engine::Context& context, DoctorReport* report) {
+  const auto layout = context.Layout();
   if (!layout.ok()) {
     report->planes_refused = layout.status().message();
     return;
@@ -110,14 +106,16 @@ Result<DoctorReport> RunDoctorReport(Runtime& runtime, bool exhaustive) {
   if (!profile.key.empty()) {
     report.profile_path = JoinPath(runtime.ProfileDir(), profile.key + ".json");
   }
-  KVG_ASSIGN(report.drift, runtime.KeptDrift());
+  KVG_ASSIGN(const engine::ContextOptions options, runtime.ContextFor(256));
+  KVG_ASSIGN(const std::unique_ptr<engine::Context> context, model->NewContext(options));
+  report.drift = runtime.KeptDrift(context->identity());
   report.checks.push_back(
       {"a configuration is exact", profile.holds,
        profile.holds ? std::string("attention ") +
                            (profile.attention == engine::Attention::kOn ? "flash" : "plain") +
                            ", rows by " + std::to_string(profile.row_quantum)
                      : "none of those tried: states restore, but are not proven bit-exact"});
-  DescribePlanes(runtime, *model, &report);
+  DescribePlanes(*context, &report);
   return report;
 }
 

@@ -150,9 +150,7 @@ Result<std::vector<eval::ComposeQuestion>> LoadQuestions(const EvalComposeOption
     *sha256 = Sha256Hex(text);
   }
   Random random(options.seed);
-  for (size_t i = questions.size(); i > 1; --i) {
-    std::swap(questions[i - 1], questions[random.Between(0, i - 1)]);
-  }
+  random.Shuffle(&questions);
   const uint32_t wanted = options.samples > 0 ? options.samples : options.quick ? kQuickSamples : 0;
   if (wanted > 0 && wanted < questions.size()) questions.resize(wanted);
   return questions;
@@ -160,7 +158,8 @@ Result<std::vector<eval::ComposeQuestion>> LoadQuestions(const EvalComposeOption
 
 Result<std::vector<session::DriftRecord>> GatesFor(Runtime& runtime,
                                                    std::span<const uint32_t> links) {
-  KVG_ASSIGN(const std::vector<session::DriftRecord> kept, runtime.KeptDrift());
+  KVG_ASSIGN(const StateIdentity identity, runtime.Identity());
+  const std::vector<session::DriftRecord> kept = runtime.KeptDrift(identity);
   std::vector<session::DriftRecord> gates;
   for (const uint32_t link : links) {
     const auto at = std::find_if(kept.begin(), kept.end(),
@@ -168,7 +167,7 @@ Result<std::vector<session::DriftRecord>> GatesFor(Runtime& runtime,
     if (at != kept.end()) {
       gates.push_back(*at);
     } else if (link == session::kDefaultLinkTokens) {
-      KVG_ASSIGN(session::DriftRecord found, runtime.Drift(link));
+      KVG_ASSIGN(session::DriftRecord found, runtime.Drift(identity, link));
       gates.push_back(std::move(found));
     }
   }

@@ -16,12 +16,6 @@ Status RefuseExisting(const std::string& path, bool force) {
   return Status(Code::kInvalidArgument, path + ": exists already; pass force to replace it");
 }
 
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // The file's own suggestion comes from outside: it may neither be unsafe nor take a name away.
 Result<std::string> FreeName(store::Store& store, const artifact::Manifest& manifest) {
   if (!store::CheckName(manifest.name).ok()) return std::string();

@@ -154,9 +154,8 @@ Result<StateIdentity> Runtime::Identity() {
   return context->identity();
 }
 
-Result<session::DriftRecord> Runtime::Drift(uint32_t link_tokens) {
+Result<session::DriftRecord> Runtime::Drift(const StateIdentity& identity, uint32_t link_tokens) {
   KVG_ASSIGN(engine::Model * model, OpenModel());
-  KVG_ASSIGN(const StateIdentity identity, Identity());
   session::DriftOptions options;
   KVG_ASSIGN(options.context, ContextFor(0));
   auto on_run = [this] {
@@ -170,8 +169,7 @@ Result<session::DriftRecord> Runtime::Drift(uint32_t link_tokens) {
   return records[0];
 }
 
-Result<std::vector<session::DriftRecord>> Runtime::KeptDrift() {
-  KVG_ASSIGN(const StateIdentity identity, Identity());
+std::vector<session::DriftRecord> Runtime::KeptDrift(const StateIdentity& identity) const {
   return session::LoadDriftRecords(ProfileDir(), session::DriftKey(identity));
 }
 

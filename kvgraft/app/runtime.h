@@ -47,11 +47,12 @@ class Runtime {
   Result<session::ExactProfile> Profile();
   // Runs the self-test over every configuration and keeps the result for Profile().
   Result<session::ExactProfile> RunSelfTest();
-  // What the drift gate's calibration has found for this model and configuration: kept, or found
-  // now.
-  Result<session::DriftRecord> Drift(uint32_t link_tokens);
+  // Of the contexts that the profile gives; makes one. A context that is there says it for nothing.
+  Result<StateIdentity> Identity();
+  // What the drift gate's calibration has found for contexts of this identity: kept, or found now.
+  Result<session::DriftRecord> Drift(const StateIdentity& identity, uint32_t link_tokens);
   // The kept ones only.
-  Result<std::vector<session::DriftRecord>> KeptDrift();
+  std::vector<session::DriftRecord> KeptDrift(const StateIdentity& identity) const;
   session::DoctorOptions SelfTestOptions() const;
   std::string ProfileDir() const;
   session::ProbeLedger* ledger() { return &ledger_; }
@@ -67,8 +68,6 @@ class Runtime {
 
  private:
   Result<session::ExactProfile> SelfTest(bool exhaustive);
-  // Of the contexts that the profile gives.
-  Result<StateIdentity> Identity();
 
   Config config_;
   Hooks hooks_;

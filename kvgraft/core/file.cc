@@ -322,6 +322,12 @@ bool FileExists(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0;
 }
 
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 std::string JoinPath(std::string_view a, std::string_view b) {
   if (a.empty() || (!b.empty() && b.front() == '/')) return std::string(b);
   if (b.empty()) return std::string(a);

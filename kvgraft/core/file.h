@@ -78,6 +78,8 @@ Status MakePrivateDirs(const std::string& path);
 // True for anything of that name, a dangling link included.
 bool FileExists(const std::string& path);
 
+// The folder that a path's last name stands in: "." for a name alone, "/" for "/a".
+std::string FolderOf(const std::string& path);
 // "a/b", with one slash between; the other one where one is empty, and `b` where it is absolute.
 std::string JoinPath(std::string_view a, std::string_view b);
 

@@ -2,7 +2,10 @@
 // gives the same numbers on every platform.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace kvgraft {
 
@@ -19,6 +22,13 @@ class Random {
   // lo .. hi, both included. The modulo's bias is below 2^-40 for the ranges used here.
   uint64_t Between(uint64_t lo, uint64_t hi) { return lo + Next() % (hi - lo + 1); }
   bool Chance(uint64_t num, uint64_t den) { return Next() % den < num; }
+  // Fisher and Yates.
+  template <typename T>
+  void Shuffle(std::vector<T>* values) {
+    for (size_t i = values->size(); i > 1; --i) {
+      std::swap((*values)[i - 1], (*values)[Between(0, i - 1)]);
+    }
+  }
   // [0, 1)
   double Unit() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
 

@@ -124,6 +124,14 @@ Status BlockContext::Settle() {
   return border_ < n_past_ ? RunFromBorder(n_past_, 0, n_past_) : BackToBorder();
 }
 
+Status BlockContext::CopyRows(Pos first, Pos last, Pos row_0, Pos zone, Logits* logits) const {
+  for (Pos pos = first; pos < last; ++pos) {
+    KVG_RETURN(
+        CopyLogits(static_cast<size_t>(pos - row_0), static_cast<size_t>(pos - zone), logits));
+  }
+  return Status::Ok();
+}
+
 Status BlockContext::DecodeExact(Pos end, Pos zone, Logits* logits, Polling* polling) {
   const Pos start = n_past_;
   KVG_RETURN(CloseBlocks());
@@ -135,10 +143,7 @@ Status BlockContext::DecodeExact(Pos end, Pos zone, Logits* logits, Polling* pol
     // An open block is computed if somebody wants to see its logits, and thrown away again.
     if (to <= end || first_output < end) {
       KVG_RETURN(RunFromBorder(last, static_cast<uint32_t>(to - last), first_output));
-      for (Pos pos = first_output; pos < last; ++pos) {
-        KVG_RETURN(CopyLogits(static_cast<size_t>(pos - border_), static_cast<size_t>(pos - zone),
-                              logits));
-      }
+      KVG_RETURN(CopyRows(first_output, last, border_, zone, logits));
     }
     if (to <= end) border_ = to;
     n_past_ = last;
@@ -159,10 +164,7 @@ Status BlockContext::DecodeFast(Pos end, Pos zone, Logits* logits, Polling* poll
     AddTokens(n_past_, to, first_output);
     engine_ = kNowhere;
     KVG_RETURN(RunBatch());
-    for (Pos pos = first_output; pos < to; ++pos) {
-      KVG_RETURN(
-          CopyLogits(static_cast<size_t>(pos - n_past_), static_cast<size_t>(pos - zone), logits));
-    }
+    KVG_RETURN(CopyRows(first_output, to, n_past_, zone, logits));
     engine_ = n_past_ = to;
   }
   return Status::Ok();

@@ -64,6 +64,10 @@ class BlockContext : public LlamaContext {
   Status CloseBlocks();
   // The engine at n_past_.
   Status Settle();
+  // Logits of positions first .. last-1 of the batch that ran last, whose first row is at row_0;
+  // the first row of `logits` is at `zone`.
+  Status CopyRows(engine::Pos first, engine::Pos last, engine::Pos row_0, engine::Pos zone,
+                  engine::Logits* logits) const;
   // Tokens up to `end`, which are in tokens_; logits of the positions from `zone` on.
   Status DecodeExact(engine::Pos end, engine::Pos zone, engine::Logits* logits, Polling* polling);
   Status DecodeFast(engine::Pos end, engine::Pos zone, engine::Logits* logits, Polling* polling);

@@ -6,6 +6,7 @@
 #include "kvgraft/core/hash.h"
 #include "kvgraft/core/random.h"
 #include "kvgraft/core/stopwatch.h"
+#include "kvgraft/eval/restore_request.h"
 #include "kvgraft/math/divergence.h"
 #include "kvgraft/session/prompt.h"
 #include "kvgraft/session/sampling.h"
@@ -19,10 +20,6 @@ using engine::Pos;
 using engine::Schedule;
 using engine::Token;
 using Tokens = std::vector<Token>;
-
-Token Argmax(std::span<const float> row) {
-  return static_cast<Token>(std::max_element(row.begin(), row.end()) - row.begin());
-}
 
 // A text, captured alone as `capture` does it.
 struct CapturedText {
@@ -81,9 +78,7 @@ class ComposeMeasurement::Impl {
     const std::string hash = Sha256Hex(question.id);
     Random random(options_.seed * 0x9E3779B97F4A7C15ull +
                   std::stoull(hash.substr(0, 15), nullptr, 16));
-    for (size_t i = chunks.size(); i > 1; --i) {
-      std::swap(chunks[i - 1], chunks[random.Between(0, i - 1)]);
-    }
+    random.Shuffle(&chunks);
     texts_.clear();
     all_.clear();
     for (const std::string& chunk : chunks) {

@@ -73,7 +73,7 @@ std::string Digits(Random& random, size_t n) {
 template <size_t N>
 std::vector<std::string> Shuffled(const std::array<const char*, N>& words, Random& random) {
   std::vector<std::string> out(words.begin(), words.end());
-  for (size_t i = out.size(); i > 1; --i) std::swap(out[i - 1], out[random.Between(0, i - 1)]);
+  random.Shuffle(&out);
   return out;
 }
 
@@ -92,8 +92,7 @@ std::vector<std::string> Choose(const std::vector<std::string>& chunks,
     const size_t other = random.Between(0, chunks.size() - 1);
     if (std::find(chosen.begin(), chosen.end(), other) == chosen.end()) chosen.push_back(other);
   }
-  for (size_t i = chosen.size(); i > 1; --i)
-    std::swap(chosen[i - 1], chosen[random.Between(0, i - 1)]);
+  random.Shuffle(&chosen);
   std::vector<std::string> out;
   for (const size_t i : chosen) out.push_back(chunks[i]);
   return out;

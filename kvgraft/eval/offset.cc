@@ -6,6 +6,7 @@
 #include "kvgraft/core/stopwatch.h"
 #include "kvgraft/eval/corpus.h"
 #include "kvgraft/eval/prove.h"
+#include "kvgraft/eval/restore_request.h"
 #include "kvgraft/graft/move.h"
 #include "kvgraft/session/image_buffer.h"
 
@@ -18,10 +19,6 @@ using engine::Pos;
 using engine::Schedule;
 using engine::Token;
 using Tokens = std::vector<Token>;
-
-size_t Argmax(std::span<const float> row) {
-  return static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
-}
 
 OffsetArm Score(const Logits& there, const Logits& arm) {
   OffsetArm out;

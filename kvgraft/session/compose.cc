@@ -112,11 +112,8 @@ Result<Attached> AttachChecked(engine::Context& context, const engine::Model& mo
   const size_t n = tokens.size(), n_image = artifact.manifest().n_image_tokens;
   Attached out;
   out.tokens_dropped = skip;
-  const bool hold = options.held_tokens > 0;
-  const size_t first_row = hold ? TailLoss::FirstRow(n, options.held_tokens) : n;
-  const size_t end = std::min(n_image, first_row);
-  size_t first = std::min(n, skip + options.link_tokens);
-  if (first >= end) first = n;  // nothing of the image would be used
+  const auto [first, end, first_row] =
+      PlanAttach(n, n_image, skip, options.link_tokens, options.held_tokens);
   TailLoss loss(tokens, first_row);
 
   Stopwatch clock;
@@ -131,11 +128,21 @@ Result<Attached> AttachChecked(engine::Context& context, const engine::Model& mo
     out.tokens_computed += n - end;
     out.tail_ms = clock.Ms();
   }
-  if (hold) out.held_loss = loss.values();
+  if (options.held_tokens > 0) out.held_loss = loss.values();
   return out;
 }
 
 }  // namespace
+
+AttachPlan PlanAttach(size_t n, size_t n_image, size_t skip, size_t link_tokens,
+                      size_t held_tokens) {
+  AttachPlan plan;
+  plan.first_row = held_tokens > 0 ? TailLoss::FirstRow(n, held_tokens) : n;
+  plan.end = std::min(n_image, plan.first_row);
+  plan.first = std::min(n, skip + link_tokens);
+  if (plan.first >= plan.end) plan.first = n;  // nothing of the image would be used
+  return plan;
+}
 
 Status AttachCells(engine::Context& context, ByteSpan stored, size_t n_image, const CellRun& run,
                    Attached* out) {

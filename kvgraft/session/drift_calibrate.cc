@@ -106,9 +106,7 @@ class Calibration {
         if (a != b) pairs_.emplace_back(a, b);
       }
     }
-    for (size_t i = pairs_.size(); i > 1; --i) {
-      std::swap(pairs_[i - 1], pairs_[random_.Between(0, i - 1)]);
-    }
+    random_.Shuffle(&pairs_);
     if (chunks_.size() >= 3) return Status::Ok();
     return Status(Code::kUnsupported, "drift calibration: the built-in texts give " +
                                           std::to_string(chunks_.size()) + " pieces of " +
@@ -193,10 +191,7 @@ class Calibration {
     const Chunk& chunk = pair.second;
     const std::span<const Token> tokens(chunk.tokens);
     const size_t n = tokens.size(), skip = head_.size();
-    const size_t first_row = TailLoss::FirstRow(n, kHeldTokens);
-    const size_t end = std::min(chunk.n_image, first_row);
-    size_t first = std::min(n, skip + link);
-    if (first >= end) first = n;
+    const auto [first, end, first_row] = PlanAttach(n, chunk.n_image, skip, link, kHeldTokens);
     TailLoss loss(tokens, first_row);
     if (first > skip) {
       TailLoss foreign(pair.other.tokens, n);  // as long as `tokens`

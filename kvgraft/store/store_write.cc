@@ -16,12 +16,6 @@ Status Copy(ByteSpan bytes, AtomicFile* out) {
   return Status::Ok();
 }
 
-std::string ParentOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 }  // namespace
 
 bool StoreImpl::HasSoundObjectLocked(const std::string& id, std::string* tier) {
@@ -142,7 +136,7 @@ Status StoreImpl::Export(std::string_view ref, const std::string& path, bool for
     const Status moved = Quarantine(entry.id, sound.message());
     return moved.ok() ? sound.Annotate("moved to quarantine") : sound;
   }
-  KVG_ASSIGN(AtomicFile file, AtomicFile::Create(path, ParentOf(path)));
+  KVG_ASSIGN(AtomicFile file, AtomicFile::Create(path, FolderOf(path)));
   KVG_RETURN(file.Reserve(source.bytes().size()));
   KVG_RETURN(Copy(source.bytes(), &file));
   KVG_RETURN(refuse_existing());
