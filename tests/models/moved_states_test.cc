@@ -88,6 +88,7 @@ TEST(MovedStates, ShiftsThatTheEngineCannotDoAreRefused) {
     const std::vector<Token> tokens = RandomTokens(64, 3);
     KVG_ASSERT_OK(context->Decode(tokens, Schedule::kExact, 0, nullptr));
     const Status status = context->ShiftByEngine(5);
+    EXPECT_EQ(status.ok(), !model->info().recurrent) << kind << ": " << status.message();
     if (!status.ok()) {
       EXPECT_EQ(status.code(), Code::kUnsupported) << status.message();
       EXPECT_EQ(context->n_past(), 64);
