@@ -16,11 +16,6 @@ constexpr llama_state_seq_flags kRecurrentPart = LLAMA_STATE_SEQ_FLAGS_PARTIAL_O
 
 }  // namespace
 
-Pos BlockContext::BorderAfter(Pos pos) const {
-  const auto block = static_cast<Pos>(options_.row_quantum);
-  return (pos / block + 1) * block;
-}
-
 void BlockContext::AddTokens(Pos from, Pos to, Pos first_output) {
   for (Pos pos = from; pos < to; ++pos) {
     batch_.Add(tokens_[static_cast<size_t>(pos - tokens_from_)], pos, kLive, pos >= first_output);
@@ -100,8 +95,7 @@ Status BlockContext::RunFromBorder(Pos end, uint32_t n_padding, Pos first_output
 
 Pos BlockContext::BlocksWithin(Pos end, Pos first_output) const {
   const auto block = static_cast<Pos>(options_.row_quantum);
-  Pos to = BorderAfter(border_);
-  if (to > end || to - border_ < block) return to;  // open, or short: it stands alone
+  Pos to = border_ + block;
   while (to + block <= end && to + block - border_ <= static_cast<Pos>(options_.n_ubatch) &&
          to + block - std::min(first_output, to) <= static_cast<Pos>(kMaxOutputs)) {
     to += block;
@@ -110,7 +104,7 @@ Pos BlockContext::BlocksWithin(Pos end, Pos first_output) const {
 }
 
 Status BlockContext::CloseBlocks() {
-  while (BorderAfter(border_) <= n_past_) {
+  while (border_ + static_cast<Pos>(options_.row_quantum) <= n_past_) {
     const Pos to = BlocksWithin(n_past_, n_past_);
     KVG_RETURN(RunFromBorder(to, 0, to));
     border_ = to;

@@ -2,7 +2,7 @@
 // hybrids). Such a state has no cells: rows of another sequence cannot ride in its batches, and
 // what has been taken in cannot be taken out again. So the padding rule becomes a block rule:
 //
-//   Positions are divided into blocks of row_quantum tokens, counted from 0. A token is always
+//   A sequence is divided into blocks of row_quantum tokens, from its first. A token is always
 //   computed as a row of its block's batch: earlier tokens of the block before it, later ones or
 //   padding after it, which a causal model cannot see. The state of the last block border, a
 //   checkpoint, is kept beside the engine, and what comes after it is computed again from there.
@@ -46,9 +46,8 @@ class BlockContext : public LlamaContext {
     std::vector<uint8_t> state;  // the recurrent part; empty: nothing has been taken in
   };
 
-  engine::Pos BorderAfter(engine::Pos pos) const;
   // The border up to which one batch computes: as many whole blocks before `end` as fit, or the
-  // end of the open block. With outputs from `first_output` on.
+  // end of the one block that is open. With outputs from `first_output` on.
   engine::Pos BlocksWithin(engine::Pos end, engine::Pos first_output) const;
   // Positions from .. to-1 into batch_.
   void AddTokens(engine::Pos from, engine::Pos to, engine::Pos first_output);
