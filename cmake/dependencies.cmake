@@ -38,6 +38,11 @@ else()
   set(bundle_default ON)
 endif()
 option(KVGRAFT_BUNDLE_ENGINE "Install the engine's libraries beside our own" ${bundle_default})
+# An engine for CUDA uses the driver's library, which machines that only build do not have: its
+# symbols are left to the loader.
+if(EXISTS ${KVGRAFT_ENGINE_LIB_DIR}/libggml-cuda.so)
+  add_link_options(-Wl,--allow-shlib-undefined)
+endif()
 
 if(KVGRAFT_TESTS)
   find_package(GTest REQUIRED)
