@@ -258,7 +258,7 @@ void Bench::Moved1500() {
   Ok(context->Layout().status());  // found once in a context's life
   Ok(context->Clear());
   Ok(context->Decode(Text(64, 8), Schedule::kExact, 0, nullptr));
-  const session::ImageBuffer before = Take(session::TakeImage(*context));
+  const ImageBuffer before = Take(session::TakeImage(*context));
   Runs own, moved, turn, load;
   for (int i = 0; i < 16; ++i) {
     own.Add(Milliseconds([&] {

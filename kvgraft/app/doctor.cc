@@ -9,6 +9,7 @@
 
 #include "kvgraft/app/models.h"
 #include "kvgraft/core/file.h"
+#include "kvgraft/session/compose.h"
 
 namespace kvgraft::app {
 namespace {
@@ -58,13 +59,14 @@ void CheckCache(DoctorReport* report) {
 void DescribePlanes(engine::Context& context, DoctorReport* report) {
   const auto layout = context.Layout();
   if (!layout.ok()) {
-    report->planes_refused = layout.status().message();
+    report->planes_refused = report->keeps_position = layout.status().message();
     return;
   }
+  report->keeps_position = session::CheckMovable(context).message();
   for (const StreamSpec& s : (*layout)->streams) {
-    const bool indexer = s.kind == StreamKind::kIndexerKey;
-    StreamGroup group{StreamKindName(s.kind),  DTypeName(s.type), 1, s.n_heads, s.head_dim,
-                      s.table > 0 && !indexer, s.rope >= 0};
+    const bool window = (*layout)->tables[s.table] == TableKind::kWindow;
+    StreamGroup group{
+        StreamKindName(s.kind), DTypeName(s.type), 1, s.n_heads, s.head_dim, window, s.rope >= 0};
     const auto same = [&](const StreamGroup& g) {
       return g.kind == group.kind && g.type == group.type && g.heads == group.heads &&
              g.head_dim == group.head_dim && g.window == group.window &&

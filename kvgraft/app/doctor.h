@@ -38,6 +38,7 @@ struct DoctorReport {
   std::string profile_path;
   std::vector<StreamGroup> planes;          // what the state consists of, as arrays
   std::string planes_refused;               // why it cannot be had as arrays; "": it can
+  std::string keeps_position;               // why it cannot be moved and composed; "": it can
   std::vector<session::DriftRecord> drift;  // calibrations of the drift gate that are kept
   bool ok() const;
 };

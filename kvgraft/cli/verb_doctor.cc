@@ -118,6 +118,8 @@ Json ReportJson(const app::DoctorReport& report) {
   }
   json["planes_refused"] =
       report.planes_refused.empty() ? Json(nullptr) : Json(report.planes_refused);
+  json["keeps_position"] =
+      report.keeps_position.empty() ? Json(nullptr) : Json(report.keeps_position);
   json["drift"] = Json::array();
   for (const auto& record : report.drift) json["drift"].push_back(DriftJson(record));
   json["checks"] = Json::array();
@@ -147,6 +149,7 @@ void PrintPlanes(Console& console, const app::DoctorReport& report) {
          std::string(g.window ? "sliding window " : "") + (g.position ? "turned when moved" : "")});
   }
   console.Print("\n" + FormatTable(rows, "lrrrll"));
+  if (!report.keeps_position.empty()) console.PrintLine(report.keeps_position);
 }
 
 void PrintReport(Console& console, const app::DoctorReport& report) {

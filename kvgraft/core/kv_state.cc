@@ -1,5 +1,7 @@
 #include "kvgraft/core/kv_state.h"
 
+#include <algorithm>
+
 namespace kvgraft {
 namespace {
 
@@ -50,8 +52,35 @@ const char* StreamKindName(StreamKind kind) {
       return "mla_rope_key";
     case StreamKind::kIndexerKey:
       return "indexer_key";
+    case StreamKind::kConvState:
+      return "conv_state";
+    case StreamKind::kScanState:
+      return "scan_state";
   }
   return "unknown";
+}
+
+bool IsKey(StreamKind kind) {
+  return kind == StreamKind::kKey || kind == StreamKind::kMlaLatent ||
+         kind == StreamKind::kMlaRopeKey || kind == StreamKind::kIndexerKey;
+}
+
+const char* TableKindName(TableKind kind) {
+  switch (kind) {
+    case TableKind::kAll:
+      return "all";
+    case TableKind::kWindow:
+      return "window";
+    case TableKind::kIndexer:
+      return "indexer";
+    case TableKind::kRecurrent:
+      return "recurrent";
+  }
+  return "unknown";
+}
+
+bool KvLayout::recurrent() const {
+  return std::find(tables.begin(), tables.end(), TableKind::kRecurrent) != tables.end();
 }
 
 }  // namespace kvgraft

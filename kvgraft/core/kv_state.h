@@ -42,8 +42,23 @@ enum class StreamKind : uint32_t {
   kMlaLatent = 2,   // DeepSeek's compressed KV, shared by all heads; no position in it
   kMlaRopeKey = 3,  // the part of an MLA row that carries the position
   kIndexerKey = 4,  // lightning indexer (DeepSeek sparse attention)
+  // Recurrent layers keep one row and not one for each token. It is valid at its own position, and
+  // its elements are as the engine lays them out: one head, as wide as the row.
+  kConvState = 5,  // the last inputs of a convolution (Mamba, LFM2) or token shift (RWKV)
+  kScanState = 6,  // what the recurrence carries on
 };
 const char* StreamKindName(StreamKind kind);  // "key"
+// Whether its cells stand for tokens and have been given their positions by RoPE, perhaps.
+bool IsKey(StreamKind kind);
+
+// What a cell table lists.
+enum class TableKind : uint32_t {
+  kAll,        // every token
+  kWindow,     // those that a sliding window still holds
+  kIndexer,    // every token, for what the lightning indexer looks at
+  kRecurrent,  // one cell, at the last token's position
+};
+const char* TableKindName(TableKind kind);  // "all"
 
 // How a stream's elements lie in the image.
 enum class StreamOrder {
@@ -55,7 +70,7 @@ enum class StreamOrder {
 struct StreamSpec {
   StreamKind kind = StreamKind::kKey;
   uint32_t layer = 0;
-  uint32_t table = 0;  // cell table: 0 all cells, 1 the sliding window's
+  uint32_t table = 0;  // index into KvLayout::tables
   uint32_t n_heads = 0, head_dim = 0;
   uint32_t row_offset = 0;  // rows only: elements of a cell's row before this stream's (MLA)
   DType type = DType::kF16;
@@ -73,7 +88,9 @@ struct StreamSpec {
 struct KvLayout {
   std::vector<RopeSpec> ropes;
   std::vector<StreamSpec> streams;
-  uint32_t n_tables = 1;
+  std::vector<TableKind> tables = {TableKind::kAll};
+  // Some of it is recurrent: valid at its own position only, nothing can be cut out or joined.
+  bool recurrent() const;
   bool operator==(const KvLayout&) const = default;
 };
 

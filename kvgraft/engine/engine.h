@@ -16,6 +16,7 @@
 
 #include "kvgraft/core/bytes.h"
 #include "kvgraft/core/identity.h"
+#include "kvgraft/core/image_buffer.h"
 #include "kvgraft/core/kv_state.h"
 #include "kvgraft/core/status.h"
 
@@ -141,9 +142,9 @@ class Context {
   // Views into an image of this context's layout; kCorrupt for bytes that are not one.
   virtual Result<KvView> ViewImage(ByteSpan image) = 0;
   virtual Result<MutableKvView> ViewImage(MutableByteSpan image) = 0;
-  // An image of cells at these positions (a list per table, ascending), its streams zeroed.
-  virtual Result<std::vector<uint8_t>> FormatImage(
-      const std::vector<std::vector<int32_t>>& positions) = 0;
+  // An image of cells at these positions (a list per table, ascending). The bytes of its streams
+  // are not initialised: write them all.
+  virtual Result<ImageBuffer> FormatImage(const std::vector<std::vector<int32_t>>& positions) = 0;
   // Writes other positions, as many as there are cells, into an image.
   virtual Status StorePositions(MutableByteSpan image,
                                 const std::vector<std::vector<int32_t>>& positions) = 0;

@@ -36,8 +36,7 @@ class ToyContext : public Context {
   Result<MutableKvView> ViewImage(MutableByteSpan image) override {
     return View<uint8_t>(image, streams_, layout());
   }
-  Result<std::vector<uint8_t>> FormatImage(
-      const std::vector<std::vector<int32_t>>& positions) override {
+  Result<ImageBuffer> FormatImage(const std::vector<std::vector<int32_t>>& positions) override {
     return toy::FormatImage(positions, layout());
   }
   Status StorePositions(MutableByteSpan image,

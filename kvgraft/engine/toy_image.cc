@@ -158,10 +158,10 @@ Result<BasicKvView<Byte>> View(std::span<Byte> image, const KvLayout& streams, V
 template Result<KvView> View(ByteSpan, const KvLayout&, ValueLayout);
 template Result<MutableKvView> View(MutableByteSpan, const KvLayout&, ValueLayout);
 
-Result<std::vector<uint8_t>> FormatImage(const std::vector<std::vector<int32_t>>& positions,
-                                         ValueLayout layout) {
+Result<ImageBuffer> FormatImage(const std::vector<std::vector<int32_t>>& positions,
+                                ValueLayout layout) {
   KVG_RETURN(CheckPositions(positions));
-  std::vector<uint8_t> out(ImageBytes(positions[0].size()));
+  KVG_ASSIGN(ImageBuffer out, NewImageBuffer(ImageBytes(positions[0].size())));
   PutHeader(positions[0].size(), layout, out);
   PutPositions(positions[0], out);
   return out;

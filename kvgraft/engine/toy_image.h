@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kvgraft/core/bytes.h"
+#include "kvgraft/core/image_buffer.h"
 #include "kvgraft/core/kv_state.h"
 #include "kvgraft/core/status.h"
 #include "kvgraft/engine/toy_net.h"
@@ -29,8 +30,8 @@ KvLayout MakeLayout(const RopeSpec& rope, ValueLayout layout);
 // kCorrupt for bytes that are no image; positions may be any ascending ones.
 template <typename Byte>
 Result<BasicKvView<Byte>> View(std::span<Byte> image, const KvLayout& streams, ValueLayout layout);
-Result<std::vector<uint8_t>> FormatImage(const std::vector<std::vector<int32_t>>& positions,
-                                         ValueLayout layout);
+Result<ImageBuffer> FormatImage(const std::vector<std::vector<int32_t>>& positions,
+                                ValueLayout layout);
 Status StorePositions(MutableByteSpan image, ValueLayout layout,
                       const std::vector<std::vector<int32_t>>& positions);
 

@@ -218,12 +218,10 @@ Status BlockContext::LoadImageAt(ByteSpan image, Pos first, Pos end) {
   return Status::Ok();
 }
 
-Result<const KvLayout*> BlockContext::Layout() {
-  return Status(Code::kUnsupported, "planes: the state of '" + state_->info.architecture +
+Status BlockContext::ShiftByEngine(Pos) {
+  return Status(Code::kUnsupported, "the state of '" + state_->info.architecture +
                                         "' is recurrent, or a part of it is: it is valid at its "
-                                        "own position only, and nothing can be cut out of it");
+                                        "own position only");
 }
-
-Status BlockContext::ShiftByEngine(Pos) { return Layout().status(); }
 
 }  // namespace kvgraft::engine_llama

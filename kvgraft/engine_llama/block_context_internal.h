@@ -34,7 +34,6 @@ class BlockContext : public LlamaContext {
   Result<size_t> ImageBytes() override;
   Status SaveImage(MutableByteSpan out) override;
   Status LoadImageAt(ByteSpan image, engine::Pos first, engine::Pos end) override;
-  Result<const KvLayout*> Layout() override;
   Status ShiftByEngine(engine::Pos delta) override;
 
  private:

@@ -85,8 +85,7 @@ Result<MutableKvView> LlamaContext::ViewImage(MutableByteSpan image) {
   return ViewPlanes(*planes_, image);
 }
 
-Result<std::vector<uint8_t>> LlamaContext::FormatImage(
-    const std::vector<std::vector<int32_t>>& positions) {
+Result<ImageBuffer> LlamaContext::FormatImage(const std::vector<std::vector<int32_t>>& positions) {
   KVG_RETURN(Layout().status());
   return FormatPlanes(*planes_, positions);
 }

@@ -76,8 +76,7 @@ class LlamaContext : public engine::Context {
   Result<const KvLayout*> Layout() override;
   Result<KvView> ViewImage(ByteSpan image) override;
   Result<MutableKvView> ViewImage(MutableByteSpan image) override;
-  Result<std::vector<uint8_t>> FormatImage(
-      const std::vector<std::vector<int32_t>>& positions) override;
+  Result<ImageBuffer> FormatImage(const std::vector<std::vector<int32_t>>& positions) override;
   Status StorePositions(MutableByteSpan image,
                         const std::vector<std::vector<int32_t>>& positions) override;
   Status ShiftByEngine(engine::Pos delta) override;

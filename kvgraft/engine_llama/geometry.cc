@@ -238,6 +238,7 @@ Result<ModelGeometry> ReadGeometry(const ModelState& state, const engine::Contex
     LayerGeometry layer;
     layer.n_kv_heads =
         file.U32("attention.head_count_kv", file.U32("attention.head_count", n_heads, i), i);
+    layer.attention = layer.n_kv_heads > 0;
     layer.key_dim = file.U32("attention.key_length", head_dim);
     layer.value_dim = file.U32("attention.value_length", head_dim);
     geometry.layers.push_back(layer);

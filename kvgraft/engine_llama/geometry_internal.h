@@ -12,6 +12,7 @@ namespace kvgraft::engine_llama {
 struct LayerGeometry {
   uint32_t n_kv_heads = 0, key_dim = 0, value_dim = 0;
   bool windowed = false;  // keeps its cells in the sliding window's cache
+  bool attention = true;  // has keys and values; else it is recurrent
 };
 
 struct ModelGeometry {

@@ -78,14 +78,14 @@ Result<LayerLayout> ReadRow(ByteReader& in) {
   return layer;
 }
 
-Result<RecurrentLayout> LearnRecurrent(ByteReader& in) {
+Result<RecurrentLayout> LearnRecurrent(ByteReader& in, uint32_t pos) {
   RecurrentLayout out;
   uint32_t head[5] = {};  // cells, position, sequences, s_trans, layers
   for (uint32_t& v : head) {
     KVG_ASSIGN(v, in.U32());
   }
   if (head[0] != 1) return Corrupt("recurrent cell count", head[0], 1, in.offset());
-  if (head[1] != 0) return Corrupt("recurrent position", head[1], 0, in.offset());
+  if (head[1] != pos) return Corrupt("recurrent position", head[1], pos, in.offset());
   if (head[2] != 0) return Corrupt("recurrent sequences", head[2], 0, in.offset());
   if (head[3] != 0) return Corrupt("recurrent layout", head[3], 0, in.offset());
   if (head[4] == 0 || head[4] > kMaxLayers) {
@@ -103,7 +103,7 @@ Result<RecurrentLayout> LearnRecurrent(ByteReader& in) {
 }
 
 // All ways to read the rest of an image of one cell: each cache with values or without.
-void LearnRest(ByteReader in, bool recurrent, const ImageLayout& before,
+void LearnRest(ByteReader in, std::optional<uint32_t> recurrent, const ImageLayout& before,
                std::vector<ImageLayout>* found, Status* why) {
   constexpr size_t kMaxCaches = 4;
   if (in.remaining() == 0) {
@@ -112,7 +112,7 @@ void LearnRest(ByteReader in, bool recurrent, const ImageLayout& before,
   }
   if (recurrent) {
     ByteReader last = in;
-    auto layout = LearnRecurrent(last);
+    auto layout = LearnRecurrent(last, *recurrent);
     if (layout.ok()) {
       found->push_back(before);
       found->back().recurrent = std::move(layout).value();
@@ -202,7 +202,8 @@ Status CheckRecurrent(ByteReader& in, const RecurrentLayout& layout, const CellR
                                "recurrent layout", "layer count"};
   for (int i = 0; i < 5; ++i) {
     KVG_ASSIGN(const uint32_t got, in.U32());
-    if (got != want[i]) return Corrupt(what[i], got, want[i], in.offset() - 4);
+    const bool any = i == 1 && !rule.consecutive && static_cast<int32_t>(got) >= 0;
+    if (got != want[i] && !any) return Corrupt(what[i], got, want[i], in.offset() - 4);
   }
   for (size_t i = 0; i < layout.rows.size(); ++i) {
     const size_t at = in.offset();
@@ -233,14 +234,16 @@ Status CheckCaches(ByteSpan image, const ImageLayout& layout, CellRule rule) {
 
 }  // namespace
 
-Result<ImageLayout> LearnLayout(ByteSpan image, bool recurrent) {
+Result<ImageLayout> LearnLayout(ByteSpan image, bool recurrent, int32_t pos) {
   ByteReader in(image, "state image");
   KVG_ASSIGN(uint32_t magic, in.U32());
   if (magic != kMagic) return Corrupt("magic", magic, kMagic, 0);
   KVG_RETURN(in.Skip(4));
   std::vector<ImageLayout> found;
   Status why = Status(Code::kCorrupt, "state image: no cache in it");
-  LearnRest(in, recurrent, {}, &found, &why);
+  std::optional<uint32_t> at;
+  if (recurrent) at = static_cast<uint32_t>(pos);
+  LearnRest(in, at, {}, &found, &why);
   if (found.size() == 1) return found.front();
   return Status(Code::kUnsupported, "state layout of this model is not known to this version (" +
                                         (found.empty() ? why.message() : std::string("ambiguous")) +

@@ -51,10 +51,10 @@ struct ImageLayout {
   bool operator==(const ImageLayout&) const = default;
 };
 
-// Learns the layout from an image of one token that the engine just wrote; `recurrent`: a recurrent
-// state is the last part of it, or all. kUnsupported when the bytes do not parse as above in
-// exactly one way.
-Result<ImageLayout> LearnLayout(ByteSpan image, bool recurrent = false);
+// Learns the layout from an image of one token at `pos` that the engine just wrote; `recurrent`: a
+// recurrent state is the last part of it, or all. kUnsupported when the bytes do not parse as above
+// in exactly one way.
+Result<ImageLayout> LearnLayout(ByteSpan image, bool recurrent = false, int32_t pos = 0);
 
 // Ok when `image` holds tokens at positions first .. end-1 in exactly this layout: the first cache
 // all of them, further ones (sliding windows) a run that ends with the last. Reads only what it has

@@ -12,6 +12,8 @@ constexpr size_t kCacheHeaderBytes = 8;   // n_stream, cell count
 constexpr size_t kCellBytes = 12;         // position, number of sequences, sequence id
 constexpr size_t kDataHeaderBytes = 8;    // v_trans, n_layer
 constexpr size_t kEntryHeaderBytes = 12;  // either kind of entry
+// Cell count, position, number of sequences, s_trans, n_layer.
+constexpr size_t kRecurrentHeaderBytes = 20;
 
 Status Unknown(const std::string& arch, const std::string& what) {
   return Status(Code::kUnsupported, "planes: the cache of '" + arch + "' is not laid out as its " +
@@ -52,14 +54,13 @@ class Matcher {
     const ImageLayout& image = out_->image;
     const auto n_caches = static_cast<uint32_t>(image.caches.size());
     if (n_caches > 2) return Unknown(arch_, std::to_string(n_caches) + " caches");
-    out_->layout.n_tables = n_caches;
+    out_->layout.tables.clear();
     for (uint32_t c = 0; c < n_caches; ++c) {
       const bool indexer = IsIndexer(c);
-      std::vector<uint32_t> layers;
-      for (uint32_t i = 0; i < geometry_.layers.size(); ++i) {
-        const bool all = n_caches == 1 || geometry_.indexer_dim > 0;
-        if (all || geometry_.layers[i].windowed == (c == 1)) layers.push_back(i);
-      }
+      out_->layout.tables.push_back(indexer  ? TableKind::kIndexer
+                                    : c == 0 ? TableKind::kAll
+                                             : TableKind::kWindow);
+      const std::vector<uint32_t> layers = LayersOf(c, n_caches);
       const CacheLayout& cache = image.caches[c];
       if (cache.keys.size() != layers.size()) {
         return Unknown(arch_, std::to_string(cache.keys.size()) + " layers in cache " +
@@ -71,10 +72,46 @@ class Matcher {
       }
       for (uint32_t i = 0; i < cache.values.size(); ++i) KVG_RETURN(AddValues(c, i, layers[i]));
     }
-    return Status::Ok();
+    return image.recurrent ? AddRecurrent(n_caches) : Status::Ok();
   }
 
  private:
+  std::vector<uint32_t> LayersOf(uint32_t cache, uint32_t n_caches) const {
+    const bool all = n_caches == 1 || geometry_.indexer_dim > 0;
+    std::vector<uint32_t> layers;
+    for (uint32_t i = 0; i < geometry_.layers.size(); ++i) {
+      const LayerGeometry& layer = geometry_.layers[i];
+      if (layer.attention && (all || layer.windowed == (cache == 1))) layers.push_back(i);
+    }
+    return layers;
+  }
+
+  // A row for the convolution of each recurrent layer, then one for the scan of each.
+  Status AddRecurrent(uint32_t place) {
+    const RecurrentLayout& recurrent = *out_->image.recurrent;
+    std::vector<uint32_t> layers;
+    for (uint32_t i = 0; i < geometry_.layers.size(); ++i) {
+      if (place == 0 || !geometry_.layers[i].attention) layers.push_back(i);
+    }
+    const size_t n = layers.size(), n_rows = recurrent.rows.size();
+    if (recurrent.n_layer != geometry_.layers.size() || n_rows != 2 * n) {
+      return Unknown(arch_, std::to_string(n_rows) + " recurrent rows, expected two for each of " +
+                                std::to_string(n) + " layers");
+    }
+    const auto table = static_cast<uint32_t>(out_->layout.tables.size());
+    out_->layout.tables.push_back(TableKind::kRecurrent);
+    for (uint32_t i = 0; i < n_rows; ++i) {
+      const LayerLayout& at = recurrent.rows[i];
+      if (at.row_bytes == 0) continue;  // a convolution without a scan
+      StreamSpec s = Spec(table, layers[i % n], at);
+      s.kind = i < n ? StreamKind::kConvState : StreamKind::kScanState;
+      KVG_ASSIGN(const uint64_t width, Elements(at));
+      KVG_RETURN(SetHeads(width, 1, static_cast<uint32_t>(width), s.layer, &s));
+      Add(s, {place, false, i});
+    }
+    return Status::Ok();
+  }
+
   // DeepSeek sparse attention: the second cache holds what the indexer looks at.
   bool IsIndexer(uint32_t cache) const {
     return cache == 1 && geometry_.indexer_dim > 0 && out_->image.caches[cache].values.empty();
@@ -178,9 +215,15 @@ uint32_t GetU32(ByteSpan in, size_t at) {
   return v;
 }
 
+uint64_t RecurrentBytes(const RecurrentLayout& recurrent) {
+  uint64_t bytes = kRecurrentHeaderBytes;
+  for (const LayerLayout& e : recurrent.rows) bytes += EntryBytes(e, 1);
+  return bytes;
+}
+
 // Offsets into an image that has been checked.
 struct CacheOffsets {
-  size_t cells = 0, n_cells = 0;
+  size_t cells = 0, n_cells = 0;     // positions are kCellBytes apart
   std::vector<size_t> keys, values;  // of the entries' data
 };
 
@@ -202,7 +245,24 @@ std::vector<CacheOffsets> Locate(const ImageLayout& layout, ByteSpan image) {
     }
     out.push_back(std::move(o));
   }
+  if (layout.recurrent) {
+    CacheOffsets o;
+    o.n_cells = 1;
+    o.cells = at + 4;
+    at += kRecurrentHeaderBytes;
+    for (const LayerLayout& e : layout.recurrent->rows) {
+      o.keys.push_back(at + kEntryHeaderBytes);
+      at += EntryBytes(e, 1);
+    }
+    out.push_back(std::move(o));
+  }
   return out;
+}
+
+const LayerLayout& EntryAt(const ImageLayout& image, const StreamPlace& place) {
+  if (place.cache == image.caches.size()) return image.recurrent->rows[place.entry];
+  const CacheLayout& cache = image.caches[place.cache];
+  return (place.value ? cache.values : cache.keys)[place.entry];
 }
 
 template <typename Byte>
@@ -219,9 +279,8 @@ Result<BasicKvView<Byte>> View(const Planes& planes, std::span<Byte> image) {
   }
   for (size_t i = 0; i < planes.places.size(); ++i) {
     const StreamPlace& place = planes.places[i];
-    const CacheLayout& cache = planes.image.caches[place.cache];
     const CacheOffsets& at = caches[place.cache];
-    const LayerLayout& entry = (place.value ? cache.values : cache.keys)[place.entry];
+    const LayerLayout& entry = EntryAt(planes.image, place);
     const StreamSpec& spec = planes.layout.streams[i];
     const size_t start = (place.value ? at.values : at.keys)[place.entry];
     KVG_ASSIGN(const BlockSize block, BlockOf(spec.type));
@@ -232,11 +291,11 @@ Result<BasicKvView<Byte>> View(const Planes& planes, std::span<Byte> image) {
   return view;
 }
 
-// Writes little-endian numbers into an image that is there already: its streams are large, and a
-// buffer that grows would copy them several times.
+// Writes little-endian numbers into an image that is there already: its streams are large, a buffer
+// that grows would copy them several times, and one that is zeroed would touch them for nothing.
 class ImageWriter {
  public:
-  explicit ImageWriter(size_t n_bytes) : image_(n_bytes) {}
+  explicit ImageWriter(ImageBuffer image) : image_(std::move(image)) {}
   template <typename T>
   void Put(T value) {
     for (size_t i = 0; i < sizeof(T); ++i) {
@@ -246,10 +305,10 @@ class ImageWriter {
   }
   void Skip(size_t n) { at_ += n; }
   size_t at() const { return at_; }
-  std::vector<uint8_t> Take() && { return std::move(image_); }
+  ImageBuffer Take() && { return std::move(image_); }
 
  private:
-  std::vector<uint8_t> image_;
+  ImageBuffer image_;
   size_t at_ = 0;
 };
 
@@ -261,11 +320,24 @@ void PutCells(ImageWriter* out, const std::vector<int32_t>& positions) {
   }
 }
 
+void PutRecurrent(ImageWriter* out, const RecurrentLayout& recurrent, int32_t position) {
+  out->Put<uint32_t>(1);
+  out->Put(position);
+  out->Put<uint32_t>(0);  // sequences
+  out->Put<uint32_t>(0);  // s_trans
+  out->Put(recurrent.n_layer);
+  for (const LayerLayout& row : recurrent.rows) {
+    out->Put(row.type);
+    out->Put(row.row_bytes);
+    out->Skip(row.row_bytes);
+  }
+}
+
 Status CheckPositions(const Planes& planes, const std::vector<std::vector<int32_t>>& positions) {
-  if (positions.size() != planes.image.caches.size()) {
+  if (positions.size() != planes.layout.tables.size()) {
     return Status(Code::kInvalidArgument,
                   "planes: positions for " + std::to_string(positions.size()) +
-                      " tables, the state has " + std::to_string(planes.image.caches.size()));
+                      " tables, the state has " + std::to_string(planes.layout.tables.size()));
   }
   for (const std::vector<int32_t>& table : positions) {
     for (size_t i = 0; i < table.size(); ++i) {
@@ -275,6 +347,12 @@ Status CheckPositions(const Planes& planes, const std::vector<std::vector<int32_
                                                   "; expected ascending ones from 0");
       }
     }
+  }
+  const std::vector<int32_t>& last = positions.back();
+  if (planes.image.recurrent &&
+      (last.size() != 1 || positions[0].empty() || last[0] != positions[0].back())) {
+    return Status(Code::kInvalidArgument,
+                  "planes: a recurrent state is one cell at the last position");
   }
   return Status::Ok();
 }
@@ -296,17 +374,19 @@ Result<MutableKvView> ViewPlanes(const Planes& planes, MutableByteSpan image) {
   return View<uint8_t>(planes, image);
 }
 
-Result<std::vector<uint8_t>> FormatPlanes(const Planes& planes,
-                                          const std::vector<std::vector<int32_t>>& positions) {
+Result<ImageBuffer> FormatPlanes(const Planes& planes,
+                                 const std::vector<std::vector<int32_t>>& positions) {
   KVG_RETURN(CheckPositions(planes, positions));
   size_t n_bytes = kHeaderBytes;
-  for (size_t c = 0; c < positions.size(); ++c) {
+  for (size_t c = 0; c < planes.image.caches.size(); ++c) {
     n_bytes += CacheBytes(planes.image.caches[c], positions[c].size());
   }
-  ImageWriter out(n_bytes);
+  if (planes.image.recurrent) n_bytes += RecurrentBytes(*planes.image.recurrent);
+  KVG_ASSIGN(ImageBuffer image, NewImageBuffer(n_bytes));
+  ImageWriter out(std::move(image));
   out.Put<uint32_t>(kImageMagic);
   out.Put<int32_t>(0);
-  for (size_t c = 0; c < positions.size(); ++c) {
+  for (size_t c = 0; c < planes.image.caches.size(); ++c) {
     const CacheLayout& cache = planes.image.caches[c];
     const uint64_t n = positions[c].size();
     out.Put<uint32_t>(1);
@@ -327,6 +407,7 @@ Result<std::vector<uint8_t>> FormatPlanes(const Planes& planes,
     for (const LayerLayout& e : cache.keys) put(e, false);
     for (const LayerLayout& e : cache.values) put(e, cache.v_transposed);
   }
+  if (planes.image.recurrent) PutRecurrent(&out, *planes.image.recurrent, positions.back()[0]);
   if (out.at() != n_bytes) return Status(Code::kInternal, "planes: image of another size");
   return std::move(out).Take();
 }
@@ -335,6 +416,10 @@ Status StorePositions(const Planes& planes, MutableByteSpan image,
                       const std::vector<std::vector<int32_t>>& positions) {
   KVG_RETURN(CheckImageShape(image, planes.image));
   KVG_RETURN(CheckPositions(planes, positions));
+  if (planes.image.recurrent) {
+    return Status(Code::kUnsupported,
+                  "planes: a recurrent state is valid at its own position only");
+  }
   const std::vector<CacheOffsets> caches = Locate(planes.image, image);
   for (size_t c = 0; c < caches.size(); ++c) {
     if (positions[c].size() != caches[c].n_cells) {

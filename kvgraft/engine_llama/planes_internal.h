@@ -10,7 +10,7 @@ namespace kvgraft::engine_llama {
 
 // Which entry of the image a stream is a part of.
 struct StreamPlace {
-  uint32_t cache = 0;
+  uint32_t cache = 0;  // behind the caches: the recurrent state, whose rows are the entries
   bool value = false;
   uint32_t entry = 0;
 };
@@ -31,9 +31,9 @@ Result<Planes> MatchPlanes(const ImageLayout& image, const ModelGeometry& geomet
 Result<KvView> ViewPlanes(const Planes& planes, ByteSpan image);
 Result<MutableKvView> ViewPlanes(const Planes& planes, MutableByteSpan image);
 
-// The image of cells at these positions (one list per table, ascending), streams zeroed.
-Result<std::vector<uint8_t>> FormatPlanes(const Planes& planes,
-                                          const std::vector<std::vector<int32_t>>& positions);
+// The image of cells at these positions (one list per table, ascending), streams uninitialised.
+Result<ImageBuffer> FormatPlanes(const Planes& planes,
+                                 const std::vector<std::vector<int32_t>>& positions);
 // Writes other positions, as many, into the cells of an image that ViewPlanes takes.
 Status StorePositions(const Planes& planes, MutableByteSpan image,
                       const std::vector<std::vector<int32_t>>& positions);

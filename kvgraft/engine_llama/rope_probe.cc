@@ -18,7 +18,7 @@ constexpr float kTolerance = 1e-3f;
 
 using KeyRows = std::vector<std::vector<float>>;  // per stream; empty for values
 
-// The keys, in F32, of one token alone at `pos`.
+// The keys, in F32, of one token alone at `pos`; other streams are empty.
 Result<KeyRows> KeysAt(const ModelState& state, const ModelGeometry& geometry,
                        const engine::ContextOptions& options, Pos pos) {
   engine::ContextOptions o = options;
@@ -47,14 +47,14 @@ Result<KeyRows> KeysAt(const ModelState& state, const ModelGeometry& geometry,
   if (llama_state_seq_get_data(context.get(), image.data(), image.size(), 0) != image.size()) {
     return Status(Code::kInternal, "planes: RoPE probe gave no state: " + TakeErrorLog());
   }
-  KVG_ASSIGN(const ImageLayout layout, LearnLayout(image));
+  KVG_ASSIGN(const ImageLayout layout, LearnLayout(image, state.info.recurrent, pos));
   KVG_ASSIGN(const Planes planes, MatchPlanes(layout, geometry, state.info.architecture));
   KVG_ASSIGN(const KvView view, ViewPlanes(planes, ByteSpan(image)));
   KeyRows rows;
   for (size_t i = 0; i < view.streams.size(); ++i) {
     const StreamSpec& spec = planes.layout.streams[i];
     std::vector<float>& row = rows.emplace_back();
-    if (spec.kind == StreamKind::kValue) continue;
+    if (!IsKey(spec.kind)) continue;
     row.resize(spec.width());
     KVG_RETURN(math::ReadCells(view, i, 0, 1, row));
     if (spec.rope_hadamard > 0) math::Hadamard(row, spec.rope_hadamard);
@@ -93,6 +93,9 @@ bool Unmoved(const std::vector<float>& from, const std::vector<float>& to) {
 
 Status FindRopes(const ModelState& state, const ModelGeometry& geometry,
                  const engine::ContextOptions& options, Planes* planes) {
+  const auto is_key = [](const StreamSpec& spec) { return IsKey(spec.kind); };
+  const std::vector<StreamSpec>& streams = planes->layout.streams;
+  if (std::none_of(streams.begin(), streams.end(), is_key)) return Status::Ok();
   std::vector<KeyRows> keys;
   for (const Pos pos : kPositions) {
     KVG_ASSIGN(KeyRows rows, KeysAt(state, geometry, options, pos));

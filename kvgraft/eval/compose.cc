@@ -41,7 +41,7 @@ class ComposeMeasurement::Impl {
       return Status(Code::kInvalidArgument, "compose: answers of 1 to 256 tokens are expected");
     }
     KVG_RETURN(NewContext(kContextTokens));
-    return context_->Layout().status().Annotate("compose");
+    return session::CheckMovable(*context_).Annotate("compose");
   }
 
   Result<ComposeItem> Run(const ComposeQuestion& question, const engine::Progress& progress) {

@@ -8,6 +8,7 @@
 #include "kvgraft/eval/prove.h"
 #include "kvgraft/eval/restore_request.h"
 #include "kvgraft/graft/move.h"
+#include "kvgraft/session/compose.h"
 #include "kvgraft/session/image_buffer.h"
 
 namespace kvgraft::eval {
@@ -59,7 +60,7 @@ class Measurement {
     engine::ContextOptions context = options_.context;
     context.n_ctx = n_tokens();
     KVG_ASSIGN(context_, model_.NewContext(context));
-    return context_->Layout().status().Annotate("offset");
+    return session::CheckMovable(*context_).Annotate("offset");
   }
 
   // The text at position 0: its state, and the logits of the scored tokens.
@@ -90,7 +91,7 @@ class Measurement {
     item->fresh = Score(there, fresh_);
 
     const auto end = static_cast<Pos>(options_.n_context);
-    session::ImageBuffer moved = at_0_;
+    ImageBuffer moved = at_0_;
     Stopwatch start;
     KVG_ASSIGN(MutableKvView view, context_->ViewImage(MutableByteSpan(moved)));
     KVG_RETURN(graft::MoveKeys(&view, offset, context_->options().n_threads));
@@ -128,7 +129,7 @@ class Measurement {
   const Corpus corpus_;
   std::unique_ptr<Context> context_;
   Tokens tokens_;
-  session::ImageBuffer at_0_;
+  ImageBuffer at_0_;
   Logits fresh_;
 };
 

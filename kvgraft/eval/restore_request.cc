@@ -114,7 +114,7 @@ Token Argmax(std::span<const float> logits) {
 }
 
 Result<std::string> HashState(Context& context) {
-  KVG_ASSIGN(const session::ImageBuffer image, session::TakeImage(context));
+  KVG_ASSIGN(const ImageBuffer image, session::TakeImage(context));
   return Sha256Hex(image);
 }
 

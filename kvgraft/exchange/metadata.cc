@@ -48,7 +48,7 @@ json StreamJson(const KvLayout& layout, const StreamSpec& stream, const KeyOrder
   return {{"tensor", TensorName(stream)},
           {"kind", StreamKindName(stream.kind)},
           {"layer", stream.layer},
-          {"positions", PositionsName(stream.table)},
+          {"positions", PositionsName(layout.tables[stream.table])},
           {"cached_as", DTypeName(stream.type)},
           {"rope", stream.rope >= 0 ? json(stream.rope) : json(nullptr)},
           {"order", OrderName(layout, stream, order)},

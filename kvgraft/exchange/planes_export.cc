@@ -21,8 +21,9 @@ Plan MakePlan(const KvView& view, const artifact::Reader& artifact) {
   const std::vector<StreamSpec>& streams = view.layout->streams;
   plan.tensors.push_back({.name = "tokens", .dtype = "I32", .shape = {artifact.tokens().size()}});
   for (uint32_t t = 0; t < view.positions.size(); ++t) {
-    plan.tensors.push_back(
-        {.name = PositionsName(t), .dtype = "I32", .shape = {view.positions[t].size()}});
+    plan.tensors.push_back({.name = PositionsName(view.layout->tables[t]),
+                            .dtype = "I32",
+                            .shape = {view.positions[t].size()}});
   }
   for (const uint32_t bytes : {4u, 2u}) {
     for (size_t s = 0; s < streams.size(); ++s) {
@@ -74,8 +75,10 @@ Result<Exported> ExportPlanes(engine::Context& context, const engine::Model& mod
                       " tokens that this model's states are a multiple of");
   }
   KVG_ASSIGN(const KvView view, context.ViewImage(artifact.image()));
-  if (view.positions[0].size() != m.n_image_tokens) {
-    return Status(Code::kCorrupt, "the image holds " + std::to_string(view.positions[0].size()) +
+  // The first table ends with the last token, whatever it lists.
+  const int64_t n_held = int64_t{view.positions[0].back()} + 1;
+  if (n_held != static_cast<int64_t>(m.n_image_tokens)) {
+    return Status(Code::kCorrupt, "the image holds " + std::to_string(n_held) +
                                       " tokens, the manifest says " +
                                       std::to_string(m.n_image_tokens));
   }

@@ -30,8 +30,8 @@ Result<Exported> ExportPlanes(engine::Context& context, const engine::Model& mod
                               const artifact::Reader& artifact, AtomicFile* out);
 
 struct Imported {
-  artifact::Parts parts;       // manifest.id included
-  std::vector<uint8_t> image;  // of parts.manifest.n_image_tokens tokens
+  artifact::Parts parts;  // manifest.id included
+  ImageBuffer image;      // of parts.manifest.n_image_tokens tokens
   // The image, and with it tokens and identity, are bit for bit what was exported: the manifest is
   // the exported artifact's, its tier included. Otherwise the tier is kImportedTier, without a
   // probe, and `difference` says what is not as it was.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kvgraft/engine/toy_engine.h"
 #include "kvgraft/exchange/testing.h"
 
@@ -71,7 +73,7 @@ TEST(PlanesFile, ExportedAndImportedIsTheSameArtifact) {
       const auto imported = toy.Import(toy.Export());
       ASSERT_TRUE(imported.ok()) << imported.status().message();
       EXPECT_TRUE(imported->identical) << imported->difference;
-      EXPECT_TRUE(imported->image == toy.image);
+      EXPECT_TRUE(std::ranges::equal(imported->image, toy.image));
       const artifact::Manifest& m = imported->parts.manifest;
       EXPECT_EQ(m.id, toy.Id());
       EXPECT_EQ(m.tier, "exact");
@@ -231,7 +233,7 @@ TEST(PlanesFile, TensorsThatAreNotThisModels) {
     bytes[2] = 0x80;
     bytes[3] = 0x7f;
   });
-  refused("100 positions for 99 tokens", [](Apart& f) {
+  refused("positions of 100 tokens for 99", [](Apart& f) {
     f.Find("tokens").shape[0] = 99;
     f.data["tokens"].resize(4 * 99);
   });

@@ -87,46 +87,57 @@ class Importer {
     return Status::Ok();
   }
 
-  // All cells at 0, 1, 2 ...; a window's are a run of these that ends with the last.
+  // All cells at 0, 1, 2 ...; a window's are a run of these that ends with the last, a recurrent
+  // state is at the last.
   Status ReadPositions() {
-    for (uint32_t t = 0; t < layout_->n_tables; ++t) {
-      KVG_ASSIGN(std::vector<int32_t> table, ReadList(file_, PositionsName(t)));
-      const size_t n = t == 0 ? table.size() : positions_[0].size();
-      const size_t first = n - std::min(n, table.size());
-      for (size_t i = 0; i < table.size(); ++i) {
-        if (table[i] == static_cast<int32_t>(first + i)) continue;
-        return Status(Code::kUnsupported,
-                      PositionsName(t) + ": element " + std::to_string(i) + " is " +
-                          std::to_string(table[i]) + ", expected " + std::to_string(first + i) +
-                          ": states are at positions 0, 1, 2 ..., windows end with the last");
+    for (const TableKind kind : layout_->tables) {
+      const std::string name = PositionsName(kind);
+      KVG_ASSIGN(std::vector<int32_t> table, ReadList(file_, name));
+      if (positions_.empty()) {
+        n_image_ = kind == TableKind::kRecurrent ? int64_t{table.back()} + 1
+                                                 : static_cast<int64_t>(table.size());
       }
+      KVG_RETURN(CheckTable(kind, name, table));
       positions_.push_back(std::move(table));
     }
-    const uint64_t n_image = positions_[0].size();
-    if (n_image > out_.parts.tokens.size()) {
-      return Corrupt(std::to_string(n_image) + " positions for " +
-                     std::to_string(out_.parts.tokens.size()) + " tokens");
+    if (n_image_ > static_cast<int64_t>(out_.parts.tokens.size())) {
+      return Corrupt("positions of " + std::to_string(n_image_) + " tokens for " +
+                     std::to_string(out_.parts.tokens.size()));
     }
-    if (n_image % model_.info().state_alignment != 0) {
-      return Status(Code::kUnsupported, "the state ends after " + std::to_string(n_image) +
+    if (n_image_ % model_.info().state_alignment != 0) {
+      return Status(Code::kUnsupported, "the state ends after " + std::to_string(n_image_) +
                                             " tokens; this model's states continue exactly only "
                                             "from a multiple of " +
                                             std::to_string(model_.info().state_alignment));
     }
-    return CheckWindows();
+    return Status::Ok();
   }
 
   // What the next token attends to must be there.
-  Status CheckWindows() const {
-    const auto n = static_cast<int64_t>(positions_[0].size());
-    const auto reach = static_cast<int64_t>(model_.info().sliding_window);
-    for (uint32_t t = 1; t < positions_.size(); ++t) {
-      if (positions_[t].front() <= std::max<int64_t>(0, n + 1 - reach)) continue;
-      return Corrupt(PositionsName(t) + " starts at " + std::to_string(positions_[t].front()) +
-                     "; the window reaches back to " +
-                     std::to_string(std::max<int64_t>(0, n + 1 - reach)));
+  Status CheckTable(TableKind kind, const std::string& name,
+                    const std::vector<int32_t>& table) const {
+    const auto n = static_cast<int64_t>(table.size());
+    const int64_t first = n_image_ - n;
+    for (int64_t i = 0; i < n; ++i) {
+      const int32_t pos = table[static_cast<size_t>(i)];
+      if (pos >= 0 && pos == first + i) continue;
+      return Status(Code::kUnsupported,
+                    name + ": element " + std::to_string(i) + " is " + std::to_string(pos) +
+                        ", expected " + std::to_string(std::max<int64_t>(0, first + i)) +
+                        ": states are at positions 0, 1, 2 ..., windows and recurrent states end "
+                        "with the last");
     }
-    return Status::Ok();
+    if (kind == TableKind::kRecurrent) {
+      if (n == 1) return Status::Ok();
+      return Corrupt(name + " has " + std::to_string(n) + " elements, expected 1");
+    }
+    const auto reach = static_cast<int64_t>(model_.info().sliding_window);
+    const int64_t needed =
+        kind == TableKind::kWindow ? std::max<int64_t>(0, n_image_ + 1 - reach) : 0;
+    if (first <= needed) return Status::Ok();
+    return Corrupt(name + " starts at " + std::to_string(first) + "; the " +
+                   (kind == TableKind::kWindow ? "window reaches" : "cells must reach") +
+                   " back to " + std::to_string(needed));
   }
 
   // Every stream's tensor, and no others.
@@ -155,7 +166,7 @@ class Importer {
   // What the state may be called.
   Status Judge(artifact::Manifest manifest, const std::string& producer) {
     const std::string id = artifact::ContentId(manifest.identity, out_.parts.tokens, {},
-                                               positions_[0].size(), out_.image);
+                                               static_cast<uint64_t>(n_image_), out_.image);
     const auto recorded = file_.metadata().find(kImageSha256);
     if (recorded == file_.metadata().end() || recorded->second != Sha256Hex(ByteSpan(out_.image))) {
       out_.difference = "the numbers are not those that were exported";
@@ -168,7 +179,7 @@ class Importer {
       manifest.id = id;
       manifest.tier = kImportedTier;
       manifest.n_tokens = out_.parts.tokens.size();
-      manifest.n_image_tokens = positions_[0].size();
+      manifest.n_image_tokens = static_cast<uint64_t>(n_image_);
       manifest.schedule.kind = "fast";  // not known to be computed by the padding rule
       manifest.schedule.verified = false;
       manifest.probe = {};
@@ -193,8 +204,9 @@ class Importer {
   const engine::Model& model_;
   const SafetensorsView& file_;
   const KvLayout* layout_ = nullptr;
-  std::vector<std::vector<int32_t>> positions_;
-  std::vector<const Tensor*> streams_;  // as in the layout
+  std::vector<std::vector<int32_t>> positions_;  // as in the layout's tables
+  int64_t n_image_ = 0;                          // tokens in the state
+  std::vector<const Tensor*> streams_;           // as in the layout
   Imported out_;
 };
 

@@ -81,10 +81,9 @@ std::string TensorName(const StreamSpec& stream) {
   return "layers." + std::to_string(stream.layer) + "." + StreamKindName(stream.kind);
 }
 
-std::string PositionsName(uint32_t table) {
-  return table == 0   ? "positions"
-         : table == 1 ? "positions.window"
-                      : "positions." + std::to_string(table);
+std::string PositionsName(TableKind table) {
+  if (table == TableKind::kAll) return "positions";
+  return std::string("positions.") + TableKindName(table);
 }
 
 Tensor TensorFor(const StreamSpec& stream, uint64_t n_cells) {

@@ -15,8 +15,8 @@ namespace kvgraft::exchange {
 
 // "layers.0.key"
 std::string TensorName(const StreamSpec& stream);
-// "positions" for the table of all cells, "positions.window" for the sliding window's.
-std::string PositionsName(uint32_t table);
+// "positions" for the table of all cells, "positions.window" and so on for the others.
+std::string PositionsName(TableKind table);
 // Name, type and shape for so many cells; the range is not filled in.
 Tensor TensorFor(const StreamSpec& stream, uint64_t n_cells);
 

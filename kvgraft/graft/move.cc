@@ -12,36 +12,116 @@
 namespace kvgraft::graft {
 namespace {
 
-// Cosines and sines of one rope for the moving cells of one table, [cell - first_cell][n_rot].
-struct Turns {
-  size_t first_cell = 0;
-  std::vector<RopeTurn> cells;
-};
-
+// Cells that one thread takes at a time, through all streams: their angles are computed once and
+// stay in its cache.
 constexpr size_t kCellsAtOnce = 64;
 
-Status MoveStream(const MutableKvView& view, size_t stream, const RopeSpec& rope,
-                  const Turns& turns) {
-  const StreamSpec& spec = view.layout->streams[stream];
-  const KvView read = math::Readable(view);
-  const size_t n = view.n_cells(stream), width = spec.width();
-  std::vector<float> cells(std::min(n, kCellsAtOnce) * width);
-  for (size_t first = turns.first_cell; first < n; first += kCellsAtOnce) {
-    const size_t count = std::min(kCellsAtOnce, n - first);
-    const std::span<float> part(cells.data(), count * width);
-    KVG_RETURN(math::ReadCells(read, stream, first, count, part));
-    if (spec.rope_hadamard > 0) math::Hadamard(part, spec.rope_hadamard);
-    for (size_t i = 0; i < count; ++i) {
-      for (uint32_t h = 0; h < spec.n_heads; ++h) {
-        turns.cells[first - turns.first_cell + i].Apply(
-            rope, part.subspan(i * width + h * spec.head_dim, spec.head_dim));
-      }
-    }
-    if (spec.rope_hadamard > 0) math::Hadamard(part, spec.rope_hadamard);
-    KVG_RETURN(math::WriteCells(view, stream, first, count, part));
+Status CheckTurn(const std::vector<int32_t>& table, size_t first, size_t count, int64_t turn) {
+  if (count == 0 || turn == 0) return Status::Ok();
+  const int64_t begin = table[first] + turn, last = table[first + count - 1] + turn;
+  if (begin < 0 || last > std::numeric_limits<int32_t>::max()) {
+    return Status(Code::kInvalidArgument, "moved graft: positions " + std::to_string(begin) +
+                                              " to " + std::to_string(last) +
+                                              "; expected 0 or more");
   }
   return Status::Ok();
 }
+
+Status CheckPlacement(const KvView& from, const Placement& p, const MutableKvView& to) {
+  if (p.table >= from.positions.size()) {
+    return Status(Code::kInvalidArgument, "planes: table " + std::to_string(p.table) + " of " +
+                                              std::to_string(from.positions.size()));
+  }
+  const size_t n_from = from.positions[p.table].size(), n_to = to.positions[p.table].size();
+  if (p.first > n_from || p.count > n_from - p.first || p.to_first > n_to ||
+      p.count > n_to - p.to_first) {
+    return Status(Code::kInvalidArgument,
+                  "planes: " + std::to_string(p.count) + " cells from " + std::to_string(p.first) +
+                      " of " + std::to_string(n_from) + " to " + std::to_string(p.to_first) +
+                      " of " + std::to_string(n_to));
+  }
+  return CheckTurn(from.positions[p.table], p.first, p.count, p.turn);
+}
+
+// Carries out a part of a placement, at most kCellsAtOnce cells.
+class PartPlacer {
+ public:
+  PartPlacer(const KvView& from, const MutableKvView& to, const Placement& part)
+      : from_(from), to_(to), part_(part), turns_(from.layout->ropes.size()) {}
+
+  Status Run() {
+    const std::vector<StreamSpec>& streams = from_.layout->streams;
+    for (size_t i = 0; i < streams.size(); ++i) {
+      if (streams[i].table != part_.table) continue;
+      const bool turn = streams[i].rope >= 0 && part_.turn != 0;
+      KVG_RETURN(turn ? Turn(i) : Copy(i));
+    }
+    return Status::Ok();
+  }
+
+ private:
+  const std::vector<RopeTurn>& Turns(int32_t index) {
+    std::vector<RopeTurn>& turns = turns_[static_cast<size_t>(index)];
+    if (turns.empty()) {
+      turns.reserve(part_.count);
+      const RopeSpec& rope = from_.layout->ropes[static_cast<size_t>(index)];
+      for (size_t i = 0; i < part_.count; ++i) {
+        const int32_t pos = from_.positions[part_.table][part_.first + i];
+        turns.push_back(RopeTurn::Between(rope, pos, static_cast<int32_t>(pos + part_.turn)));
+      }
+    }
+    return turns;
+  }
+
+  Status Turn(size_t stream) {
+    const StreamSpec& spec = from_.layout->streams[stream];
+    const RopeSpec& rope = from_.layout->ropes[static_cast<size_t>(spec.rope)];
+    const std::vector<RopeTurn>& turns = Turns(spec.rope);
+    const size_t width = spec.width();
+    cells_.resize(part_.count * width);
+    const std::span<float> cells(cells_);
+    KVG_RETURN(math::ReadCells(from_, stream, part_.first, part_.count, cells));
+    if (spec.rope_hadamard > 0) math::Hadamard(cells, spec.rope_hadamard);
+    for (size_t i = 0; i < part_.count; ++i) {
+      for (uint32_t h = 0; h < spec.n_heads; ++h) {
+        turns[i].Apply(rope, cells.subspan(i * width + h * spec.head_dim, spec.head_dim));
+      }
+    }
+    if (spec.rope_hadamard > 0) math::Hadamard(cells, spec.rope_hadamard);
+    return math::WriteCells(to_, stream, part_.to_first, part_.count, cells);
+  }
+
+  Status Copy(size_t stream) const {
+    const StreamSpec& spec = from_.layout->streams[stream];
+    const auto& a = from_.streams[stream];
+    const auto& b = to_.streams[stream];
+    if (a.data.data() == b.data.data()) return Status::Ok();  // in place
+    KVG_ASSIGN(const BlockSize block, BlockOf(spec.type));
+    const size_t n = part_.count;
+    if (spec.order == StreamOrder::kColumns) {
+      const size_t n_from = from_.n_cells(stream), n_to = to_.n_cells(stream);
+      for (size_t e = 0; e < spec.width(); ++e) {
+        std::memcpy(b.data.data() + (e * n_to + part_.to_first) * block.bytes,
+                    a.data.data() + (e * n_from + part_.first) * block.bytes, n * block.bytes);
+      }
+      return Status::Ok();
+    }
+    const size_t bytes = size_t{spec.width()} / block.elements * block.bytes;
+    const bool dense = a.stride == bytes && b.stride == bytes;
+    const size_t at_once = dense ? n * bytes : bytes;
+    for (size_t c = 0; c < (dense ? 1 : n); ++c) {
+      std::memcpy(b.data.data() + (part_.to_first + c) * b.stride,
+                  a.data.data() + (part_.first + c) * a.stride, at_once);
+    }
+    return Status::Ok();
+  }
+
+  const KvView& from_;
+  const MutableKvView& to_;
+  const Placement& part_;
+  std::vector<std::vector<RopeTurn>> turns_;  // [rope][cell], made on first use
+  std::vector<float> cells_;
+};
 
 // Runs f(i) for i in 0 .. n-1 over threads; the first error that was seen.
 template <typename F>
@@ -59,90 +139,51 @@ Status OverThreads(size_t n, uint32_t n_threads, F&& f) {
   return Status::Ok();
 }
 
-}  // namespace
-
-Status MoveKeys(MutableKvView* view, int64_t delta, uint32_t n_threads,
-                std::span<const size_t> first_cells) {
-  if (delta == 0) return Status::Ok();
-  if (!first_cells.empty() && first_cells.size() != view->positions.size()) {
-    return Status(Code::kInvalidArgument,
-                  "moved graft: first cells of " + std::to_string(first_cells.size()) +
-                      " tables, the state has " + std::to_string(view->positions.size()));
-  }
-  const auto first_of = [&](size_t table) { return first_cells.empty() ? 0 : first_cells[table]; };
-  for (size_t t = 0; t < view->positions.size(); ++t) {
-    const std::vector<int32_t>& table = view->positions[t];
-    if (first_of(t) >= table.size()) continue;
-    const int64_t first = table[first_of(t)] + delta, last = table.back() + delta;
-    if (first < 0 || last > std::numeric_limits<int32_t>::max()) {
-      return Status(Code::kInvalidArgument, "moved graft: positions " + std::to_string(first) +
-                                                " to " + std::to_string(last) +
-                                                "; expected 0 or more");
+Status Place(const KvView& from, std::span<const Placement> placements, const MutableKvView& to,
+             uint32_t n_threads) {
+  std::vector<Placement> parts;
+  for (const Placement& p : placements) {
+    for (size_t done = 0; done < p.count; done += kCellsAtOnce) {
+      const size_t count = std::min(kCellsAtOnce, p.count - done);
+      parts.push_back({p.table, p.first + done, count, p.to_first + done, p.turn});
     }
   }
-  const KvLayout& layout = *view->layout;
-  // [table * n_ropes + rope]; only those that some stream has.
-  std::vector<Turns> turns(view->positions.size() * layout.ropes.size());
-  std::vector<size_t> moved;
-  for (size_t i = 0; i < layout.streams.size(); ++i) {
-    const StreamSpec& spec = layout.streams[i];
-    if (spec.rope < 0) continue;
-    moved.push_back(i);
-    Turns& t = turns[spec.table * layout.ropes.size() + static_cast<size_t>(spec.rope)];
-    if (!t.cells.empty()) continue;
-    const std::vector<int32_t>& table = view->positions[spec.table];
-    t.first_cell = std::min(first_of(spec.table), table.size());
-    for (size_t c = t.first_cell; c < table.size(); ++c) {
-      t.cells.push_back(RopeTurn::Between(layout.ropes[static_cast<size_t>(spec.rope)], table[c],
-                                          static_cast<int32_t>(table[c] + delta)));
-    }
-  }
-  KVG_RETURN(OverThreads(moved.size(), n_threads, [&](size_t i) {
-    const StreamSpec& spec = layout.streams[moved[i]];
-    return MoveStream(*view, moved[i], layout.ropes[static_cast<size_t>(spec.rope)],
-                      turns[spec.table * layout.ropes.size() + static_cast<size_t>(spec.rope)]);
-  }));
-  for (size_t t = 0; t < view->positions.size(); ++t) {
-    std::vector<int32_t>& table = view->positions[t];
-    for (size_t c = std::min(first_of(t), table.size()); c < table.size(); ++c) {
-      table[c] = static_cast<int32_t>(table[c] + delta);
-    }
-  }
-  return Status::Ok();
+  const auto n_workers = static_cast<uint32_t>(std::min<size_t>(n_threads, parts.size()));
+  return OverThreads(parts.size(), n_workers,
+                     [&](size_t i) { return PartPlacer(from, to, parts[i]).Run(); });
 }
 
-Status CopyCells(const KvView& from, uint32_t table, size_t from_first, size_t count,
-                 const MutableKvView& to, size_t to_first) {
+}  // namespace
+
+Status CheckMovable(const KvLayout& layout) {
+  if (!layout.recurrent()) return Status::Ok();
+  return Status(Code::kUnsupported,
+                "planes: the state is recurrent, or a part of it is: it is valid at its own "
+                "position only, and nothing can be cut out of it");
+}
+
+Status PlaceCells(const KvView& from, std::span<const Placement> placements,
+                  const MutableKvView& to, uint32_t n_threads) {
   if (*from.layout != *to.layout) {
     return Status(Code::kMismatch, "planes: states of different layouts cannot be put together");
   }
-  for (size_t i = 0; i < from.layout->streams.size(); ++i) {
-    const StreamSpec& spec = from.layout->streams[i];
-    if (spec.table != table) continue;
-    const size_t n_from = from.n_cells(i), n_to = to.n_cells(i);
-    if (from_first > n_from || count > n_from - from_first || to_first > n_to ||
-        count > n_to - to_first) {
-      return Status(Code::kInvalidArgument,
-                    "planes: " + std::to_string(count) + " cells from " +
-                        std::to_string(from_first) + " of " + std::to_string(n_from) + " to " +
-                        std::to_string(to_first) + " of " + std::to_string(n_to));
-    }
-    if (count == 0) continue;
-    const auto& a = from.streams[i];
-    const auto& b = to.streams[i];
-    KVG_ASSIGN(const BlockSize block, BlockOf(spec.type));
-    if (spec.order == StreamOrder::kRows) {
-      const size_t bytes = size_t{spec.width()} / block.elements * block.bytes;
-      for (size_t c = 0; c < count; ++c) {
-        std::memcpy(b.data.data() + (to_first + c) * b.stride,
-                    a.data.data() + (from_first + c) * a.stride, bytes);
-      }
-    } else {
-      for (size_t e = 0; e < spec.width(); ++e) {
-        std::memcpy(b.data.data() + (e * n_to + to_first) * block.bytes,
-                    a.data.data() + (e * n_from + from_first) * block.bytes, count * block.bytes);
-      }
-    }
+  KVG_RETURN(CheckMovable(*from.layout));
+  for (const Placement& p : placements) KVG_RETURN(CheckPlacement(from, p, to));
+  return Place(from, placements, to, n_threads);
+}
+
+Status MoveKeys(MutableKvView* view, int64_t delta, uint32_t n_threads) {
+  if (delta == 0) return Status::Ok();
+  KVG_RETURN(CheckMovable(*view->layout));
+  std::vector<Placement> all;
+  for (uint32_t t = 0; t < view->positions.size(); ++t) {
+    const size_t n = view->positions[t].size();
+    all.push_back({t, 0, n, 0, delta});
+    KVG_RETURN(CheckTurn(view->positions[t], 0, n, delta));
+  }
+  KVG_RETURN(Place(math::Readable(*view), all, *view, n_threads));
+  for (std::vector<int32_t>& table : view->positions) {
+    for (int32_t& pos : table) pos = static_cast<int32_t>(pos + delta);
   }
   return Status::Ok();
 }

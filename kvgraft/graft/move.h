@@ -1,5 +1,10 @@
 // Grafts that are not at their own position: keys turned to other positions, cells put together.
 // Pure functions over views; no engine.
+//
+// Keys are turned once, and from pristine state: each turn rounds every key to its type again. The
+// angles are differences, in double, of the angles that the engine computed (core/rope.h), so that
+// the result is what the engine would have written at the new position but for one rounding of the
+// key (held within 1 unit of the last place of F16 by tests on every kind of RoPE).
 #pragma once
 
 #include <span>
@@ -8,22 +13,30 @@
 
 namespace kvgraft::graft {
 
-// Turns the keys of every stream that carries a position from where its cells are to `delta`
-// positions further, and moves view->positions. Call StorePositions of the engine afterwards.
-// `first_cells`, one a table: earlier cells stay as they are; empty: all move.
-//
-// Once, and from pristine state: each call rounds every key to its type again. The angles are
-// differences, in double, of the angles that the engine computed (core/rope.h), so that the result
-// is what the engine would have written at the new position but for one rounding of the key (held
-// within 1 unit of the last place of F16 by tests on every kind of RoPE).
-// kInvalidArgument when a position would leave 0 .. 2^31-1; kUnsupported for quantised keys of a
-// type that is not read. On an error the view's bytes are in part moved: throw them away.
-Status MoveKeys(MutableKvView* view, int64_t delta, uint32_t n_threads = 1,
-                std::span<const size_t> first_cells = {});
+// kUnsupported for a state that is valid at its own position only.
+Status CheckMovable(const KvLayout& layout);
 
-// Copies cells from_first .. from_first+count-1 of `table` in all its streams to the cells from
-// `to_first` on. Both views have the same layout. Bytes are copied as they are; positions are not.
-Status CopyCells(const KvView& from, uint32_t table, size_t from_first, size_t count,
-                 const MutableKvView& to, size_t to_first);
+// Cells first .. first+count-1 of `table` in one state, for the cells from to_first on in another,
+// the keys of every stream that carries a position turned `turn` positions further.
+struct Placement {
+  uint32_t table = 0;
+  size_t first = 0, count = 0;
+  size_t to_first = 0;
+  int64_t turn = 0;
+};
+
+// Copies cells in all streams of their tables, keys turned on the way. Both views have the same
+// layout and share no bytes; the positions of `to` are not changed. Where nothing is turned the
+// bytes stay as they are.
+// kInvalidArgument for cells that are not there and for a turn that leaves 0 .. 2^31-1, kMismatch
+// for other layouts, kUnsupported for recurrent ones, all before a byte is written; kUnsupported
+// for quantised keys of a type that is not read, after which the bytes of `to` are in part written:
+// throw them away.
+Status PlaceCells(const KvView& from, std::span<const Placement> placements,
+                  const MutableKvView& to, uint32_t n_threads = 1);
+
+// The same in place: turns all keys `delta` positions further and moves view->positions. Call
+// StorePositions of the engine afterwards. Errors as above.
+Status MoveKeys(MutableKvView* view, int64_t delta, uint32_t n_threads = 1);
 
 }  // namespace kvgraft::graft

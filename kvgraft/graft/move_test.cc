@@ -21,7 +21,7 @@ struct State {
 
   State(const KvLayout& l, size_t n_cells, int32_t first_pos) : layout(l) {
     view.layout = &layout;
-    for (uint32_t t = 0; t < layout.n_tables; ++t) {
+    for (uint32_t t = 0; t < layout.tables.size(); ++t) {
       std::vector<int32_t>& table = view.positions.emplace_back();
       for (size_t i = 0; i < n_cells; ++i) table.push_back(first_pos + static_cast<int32_t>(i));
     }
@@ -47,7 +47,7 @@ std::vector<RopeSpec> Ropes() {
 KvLayout Layout(DType type) {
   KvLayout layout;
   layout.ropes = Ropes();
-  layout.n_tables = 2;
+  layout.tables = {TableKind::kAll, TableKind::kWindow};
   for (uint32_t i = 0; i < layout.ropes.size(); ++i) {
     StreamSpec s;
     s.layer = i;
@@ -130,33 +130,6 @@ TEST(MoveKeys, ThereAndBackInF32) {
   }
 }
 
-// From a cell on: earlier ones keep their bytes and positions, later ones are as if all had moved.
-TEST(MoveKeys, FromACellOn) {
-  State some = Written(DType::kF16, 100), all = Written(DType::kF16, 100);
-  const State before = Written(DType::kF16, 100);
-  const size_t first[] = {30, kCells};  // of the second table nothing
-  ASSERT_TRUE(MoveKeys(&some.view, 50, 2, first).ok());
-  ASSERT_TRUE(MoveKeys(&all.view, 50).ok());
-  for (size_t s = 0; s < some.bytes.size(); ++s) {
-    const size_t row = some.bytes[s].size() / kCells;
-    const size_t from = first[some.layout.streams[s].table] * row;
-    const auto part = [&](const State& state, size_t begin, size_t end) {
-      return std::vector<uint8_t>(state.bytes[s].begin() + static_cast<int64_t>(begin),
-                                  state.bytes[s].begin() + static_cast<int64_t>(end));
-    };
-    EXPECT_EQ(part(some, 0, from), part(before, 0, from)) << s;
-    EXPECT_EQ(part(some, from, some.bytes[s].size()), part(all, from, all.bytes[s].size())) << s;
-  }
-  EXPECT_EQ(some.view.positions[0][29], 129);
-  EXPECT_EQ(some.view.positions[0][30], 180);
-  EXPECT_EQ(some.view.positions[1], before.view.positions[1]);
-  // What does not move may stand anywhere; what does may not leave the numbers.
-  EXPECT_TRUE(MoveKeys(&some.view, -101, 1, std::vector<size_t>{30, kCells}).ok());
-  EXPECT_EQ(MoveKeys(&some.view, -101, 1, std::vector<size_t>{0, 0}).code(),
-            Code::kInvalidArgument);
-  EXPECT_EQ(MoveKeys(&some.view, 1, 1, std::vector<size_t>{0}).code(), Code::kInvalidArgument);
-}
-
 TEST(MoveKeys, ThreadsDoNotMatter) {
   State one = Written(DType::kF16, 0), four = Written(DType::kF16, 0);
   ASSERT_TRUE(MoveKeys(&one.view, 100, 1).ok());
@@ -188,28 +161,72 @@ TEST(MoveKeys, RefusesToLeaveTheNumbers) {
   EXPECT_EQ(state.bytes, before.bytes);
 }
 
-TEST(CopyCells, PutsStatesTogether) {
+// A stream's cells first .. first+count-1 as numbers.
+std::vector<float> Cells(const State& state, size_t stream, size_t first, size_t count) {
+  std::vector<float> out(count * state.layout.streams[stream].width());
+  EXPECT_TRUE(math::ReadCells(math::Readable(state.view), stream, first, count, out).ok());
+  return out;
+}
+
+TEST(PlaceCells, PutsStatesTogether) {
   const State a = Written(DType::kF16, 0), b = Written(DType::kF16, 70);
   State all(Layout(DType::kF16), 2 * kCells, 0);
-  for (uint32_t table : {0u, 1u}) {
-    ASSERT_TRUE(CopyCells(math::Readable(a.view), table, 0, kCells, all.view, 0).ok());
-    ASSERT_TRUE(CopyCells(math::Readable(b.view), table, 0, kCells, all.view, kCells).ok());
-  }
+  const Placement of_a[] = {{0, 0, kCells, 0, 0}, {1, 0, kCells, 0, 0}};
+  const Placement of_b[] = {{0, 0, kCells, kCells, 0}, {1, 0, kCells, kCells, 0}};
+  ASSERT_TRUE(PlaceCells(math::Readable(a.view), of_a, all.view).ok());
+  ASSERT_TRUE(PlaceCells(math::Readable(b.view), of_b, all.view).ok());
   for (size_t i = 0; i < all.layout.streams.size(); ++i) {
-    const size_t n = kCells * all.layout.streams[i].width();
-    std::vector<float> x(n), y(n), joined(2 * n);
-    ASSERT_TRUE(math::ReadCells(math::Readable(a.view), i, 0, kCells, x).ok());
-    ASSERT_TRUE(math::ReadCells(math::Readable(b.view), i, 0, kCells, y).ok());
-    ASSERT_TRUE(math::ReadCells(math::Readable(all.view), i, 0, 2 * kCells, joined).ok());
-    x.insert(x.end(), y.begin(), y.end());
-    EXPECT_EQ(joined, x);
+    EXPECT_EQ(Cells(all, i, 0, kCells), Cells(a, i, 0, kCells));
+    EXPECT_EQ(Cells(all, i, kCells, kCells), Cells(b, i, 0, kCells));
   }
-  EXPECT_EQ(CopyCells(math::Readable(a.view), 0, 1, kCells, all.view, 0).code(),
-            Code::kInvalidArgument);
-  EXPECT_EQ(CopyCells(math::Readable(a.view), 0, 0, kCells, all.view, kCells + 1).code(),
-            Code::kInvalidArgument);
+}
+
+// A run of cells, turned on its way behind others: the same bytes as if all had been turned in
+// place and the run copied; all others, of the second table every one, keep theirs. Runs longer and
+// shorter than what a thread takes at once, and none.
+TEST(PlaceCells, TurnsOnTheWay) {
+  for (const DType type : {DType::kF16, DType::kQ8_0}) {
+    State turned = Written(type, 100);
+    const State from = Written(type, 100);
+    ASSERT_TRUE(MoveKeys(&turned.view, 50).ok());
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{30}, kCells - 3}) {
+      State to = Written(type, 0);
+      const State before = Written(type, 0);
+      const Placement run[] = {{0, 3, count, 2, 50}};
+      ASSERT_TRUE(PlaceCells(math::Readable(from.view), run, to.view, 2).ok());
+      EXPECT_EQ(to.view.positions, before.view.positions);
+      for (size_t i = 0; i < to.layout.streams.size(); ++i) {
+        if (to.layout.streams[i].table == 1) {
+          EXPECT_EQ(to.bytes[i], before.bytes[i]) << i;
+          continue;
+        }
+        EXPECT_EQ(Cells(to, i, 0, 2), Cells(before, i, 0, 2)) << i;
+        EXPECT_EQ(Cells(to, i, 2, count), Cells(turned, i, 3, count)) << i;
+        const size_t behind = 2 + count;
+        EXPECT_EQ(Cells(to, i, behind, kCells - behind), Cells(before, i, behind, kCells - behind));
+      }
+    }
+  }
+}
+
+TEST(PlaceCells, RefusesBeforeAnythingIsWritten) {
+  const State from = Written(DType::kF16, 100);
+  State to = Written(DType::kF16, 0);
+  const State before = Written(DType::kF16, 0);
+  const Placement good = {0, 0, 10, 0, 5};
+  for (const Placement& bad : {Placement{0, 1, kCells, 0, 0},
+                               {0, 0, kCells, 1, 0},
+                               {0, 0, 1, kCells + 1, 0},
+                               {0, kCells + 1, 0, 0, 0},
+                               {2, 0, 1, 0, 0},
+                               {0, 0, 1, 0, -101},
+                               {0, kCells - 1, 1, 0, 0x7fffffff}}) {
+    const Placement both[] = {good, bad};
+    EXPECT_EQ(PlaceCells(math::Readable(from.view), both, to.view).code(), Code::kInvalidArgument);
+    EXPECT_EQ(to.bytes, before.bytes);
+  }
   State other(Layout(DType::kF32), kCells, 0);
-  EXPECT_EQ(CopyCells(math::Readable(a.view), 0, 0, 1, other.view, 0).code(), Code::kMismatch);
+  EXPECT_EQ(PlaceCells(math::Readable(from.view), {&good, 1}, other.view).code(), Code::kMismatch);
 }
 
 }  // namespace

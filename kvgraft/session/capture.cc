@@ -158,12 +158,7 @@ Status RunProbe(engine::Context& context, artifact::Probe* probe) {
 
 Result<ImageBuffer> TakeImage(engine::Context& context) {
   KVG_ASSIGN(const size_t n_bytes, context.ImageBytes());
-  ImageBuffer image;
-  try {
-    image.resize(n_bytes);
-  } catch (const std::exception&) {  // bad_alloc or length_error
-    return Status(Code::kExhausted, "image: no memory for the state's " + FormatBytes(n_bytes));
-  }
+  KVG_ASSIGN(ImageBuffer image, NewImageBuffer(n_bytes));
   KVG_RETURN(context.SaveImage(image));
   return image;
 }

@@ -43,7 +43,7 @@ Status CheckAttach(engine::Context& context, const engine::Model& model,
   }
   KVG_RETURN(CheckCompat(artifact.manifest().identity, context.identity()));
   KVG_RETURN(CheckTokens(model, artifact));
-  KVG_RETURN(context.Layout().status());
+  KVG_RETURN(CheckMovable(context));
   const auto held = static_cast<uint64_t>(context.n_past() - context.first_pos());
   const uint64_t needed = held + artifact.tokens().size();
   if (needed > context.n_ctx()) {
@@ -87,20 +87,20 @@ Joint PlanJoint(const KvView& held, const KvView& added, const std::vector<size_
 }
 
 // What is held and the cells first .. last-1 of `added`, their keys turned by `turn`, as one image:
-// each cell is copied once, and turned where it will stand.
-Result<std::vector<uint8_t>> Join(engine::Context& context, const KvView& held, const KvView& added,
-                                  const std::vector<size_t>& first, const std::vector<size_t>& last,
-                                  const Joint& joint, int64_t turn) {
-  KVG_ASSIGN(std::vector<uint8_t> image, context.FormatImage(joint.positions));
-  KVG_ASSIGN(MutableKvView all, context.ViewImage(MutableByteSpan(image)));
+// each cell is copied once, and turned on the way.
+Result<ImageBuffer> Join(engine::Context& context, const KvView& held, const KvView& added,
+                         const std::vector<size_t>& first, const std::vector<size_t>& last,
+                         const Joint& joint, int64_t turn) {
+  KVG_ASSIGN(ImageBuffer image, context.FormatImage(joint.positions));
+  KVG_ASSIGN(const MutableKvView all, context.ViewImage(MutableByteSpan(image)));
+  std::vector<graft::Placement> from_held, from_added;
   for (uint32_t t = 0; t < joint.positions.size(); ++t) {
-    KVG_RETURN(graft::CopyCells(held, t, 0, joint.n_held[t], all, 0));
-    KVG_RETURN(graft::CopyCells(added, t, first[t], last[t] - first[t], all, joint.n_held[t]));
-    std::copy(added.positions[t].begin() + static_cast<int64_t>(first[t]),
-              added.positions[t].begin() + static_cast<int64_t>(last[t]),
-              all.positions[t].begin() + static_cast<int64_t>(joint.n_held[t]));
+    from_held.push_back({t, 0, joint.n_held[t], 0, 0});
+    from_added.push_back({t, first[t], last[t] - first[t], joint.n_held[t], turn});
   }
-  KVG_RETURN(graft::MoveKeys(&all, turn, context.options().n_threads, joint.n_held));
+  const uint32_t n_threads = context.options().n_threads;
+  KVG_RETURN(graft::PlaceCells(held, from_held, all, n_threads));
+  KVG_RETURN(graft::PlaceCells(added, from_added, all, n_threads));
   return image;
 }
 
@@ -159,8 +159,7 @@ Status AttachCells(engine::Context& context, ByteSpan stored, size_t n_image, co
   const Pos at = context.n_past();
   const Joint joint =
       PlanJoint(held, added, first, last, int64_t{at} - static_cast<int64_t>(run.first));
-  KVG_ASSIGN(const std::vector<uint8_t> image,
-             Join(context, held, added, first, last, joint, run.turn));
+  KVG_ASSIGN(const ImageBuffer image, Join(context, held, added, first, last, joint, run.turn));
   out->move_ms = clock.Ms();
 
   clock = Stopwatch();
@@ -169,6 +168,11 @@ Status AttachCells(engine::Context& context, ByteSpan stored, size_t n_image, co
   out->load_ms = clock.Ms();
   out->tokens_reused = run.end - run.first;
   return Status::Ok();
+}
+
+Status CheckMovable(engine::Context& context) {
+  KVG_ASSIGN(const KvLayout* layout, context.Layout());
+  return graft::CheckMovable(*layout);
 }
 
 Result<std::vector<Token>> TokensBehind(const engine::Model& model,

@@ -41,9 +41,13 @@ struct Attached {
 Result<std::vector<engine::Token>> TokensBehind(const engine::Model& model,
                                                 const artifact::Reader& artifact);
 
+// Whether states of this context can stand elsewhere than at their own position: kUnsupported for
+// caches without planes, and for recurrent states.
+Status CheckMovable(engine::Context& context);
+
 // Attaches the artifact behind the live sequence, which holds at least one token. Everything that
-// can be refused is, before the context is touched: identity, tokens, size, page checksums, a cache
-// without planes. After a later error the context is empty.
+// can be refused is, before the context is touched: identity, tokens, size, page checksums, a state
+// that cannot be moved. After a later error the context is empty.
 // Errors: kMismatch, kExhausted, kCorrupt, kUnsupported, kCancelled.
 Result<Attached> Attach(engine::Context& context, const engine::Model& model,
                         const artifact::Reader& artifact, const AttachOptions& options = {},

@@ -73,7 +73,7 @@ class Calibration {
     for (const uint32_t link : links_) context.n_ctx = std::max(context.n_ctx, link);
     context.n_ctx += options_.n_scored + 64;
     KVG_ASSIGN(context_, model_.NewContext(context));
-    KVG_RETURN(context_->Layout().status().Annotate("drift calibration"));
+    KVG_RETURN(CheckMovable(*context_).Annotate("drift calibration"));
     total_ = chunks_.size() + options_.n_pairs +
              links_.size() * (options_.n_pairs * (std::size(kBadWays) + 1) + options_.n_further);
     return Status::Ok();

@@ -135,8 +135,7 @@ class SpyContext : public engine::Context {
   Result<const KvLayout*> Layout() override { return real_.Layout(); }
   Result<KvView> ViewImage(ByteSpan image) override { return real_.ViewImage(image); }
   Result<MutableKvView> ViewImage(MutableByteSpan image) override { return real_.ViewImage(image); }
-  Result<std::vector<uint8_t>> FormatImage(
-      const std::vector<std::vector<int32_t>>& positions) override {
+  Result<ImageBuffer> FormatImage(const std::vector<std::vector<int32_t>>& positions) override {
     return real_.FormatImage(positions);
   }
   Status StorePositions(MutableByteSpan image,

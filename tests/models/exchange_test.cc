@@ -1,6 +1,7 @@
 // States of every kind through a safetensors file and back: the same image, bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -38,7 +39,7 @@ engine::ContextOptions Options(const Cache& cache) {
 class ExchangeModels : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Tiny, ExchangeModels,
                          ::testing::Values("gqa", "qwen2", "gemma3", "mla", "dsa", "partial",
-                                           "yarn"),
+                                           "yarn", "mamba", "lfm2"),
                          [](const auto& p) { return std::string(p.param); });
 
 TEST_P(ExchangeModels, ThereAndBackIsTheSameImage) {
@@ -70,7 +71,7 @@ TEST_P(ExchangeModels, ThereAndBackIsTheSameImage) {
     const auto back = exchange::ImportPlanes(*other, *model, file, "x", "test");
     ASSERT_TRUE(back.ok()) << GetParam() << ": " << back.status().message();
     EXPECT_TRUE(back->identical) << GetParam() << " " << cache.k << ": " << back->difference;
-    EXPECT_TRUE(back->image == image);
+    EXPECT_TRUE(std::ranges::equal(back->image, image));
     EXPECT_EQ(back->parts.manifest.tier, "exact");
     ++n_done;
   }
@@ -111,27 +112,63 @@ TEST(ExchangeModels, WhatTheFilesHold) {
   EXPECT_EQ(mla.Find("layers.0.mla_rope_key").shape, (Shape{1, 192, 16}));
 }
 
-// A window that lacks cells would be taken for the whole.
-TEST(ExchangeModels, WindowsReachAsFarBackAsTheModelLooks) {
-  const auto model = LoadTiny("gemma3");
-  const auto context = NewContextOrFail(*model, Options({"f16", "f16", Attention::kOff}));
+// The state of 192 tokens, taken apart.
+Apart ExportOfTiny(engine::Context& context, const engine::Model& model) {
   const std::vector<Token> tokens = RandomTokens(192, 11);
-  KVG_ASSERT_OK(context->Decode(tokens, Schedule::kExact, 0, nullptr));
-  Apart file(exchange::testing::ExportOf(
-      *context, *model, exchange::testing::PartsOf(*context, tokens), SaveOrFail(*context)));
-  const size_t was = file.Find("positions.window").shape[0], now = 40;
-  for (exchange::Tensor& t : file.tensors) {
-    const bool list = t.name == "positions.window";
-    if (!list && (t.shape.size() != 3 || t.shape[1] != was)) continue;
-    const size_t row = list ? 4 : 2 * t.shape[2];  // one head
-    t.shape[list ? 0 : 1] = now;
-    std::vector<uint8_t>& bytes = file.data[t.name];
-    bytes.erase(bytes.begin(), bytes.begin() + static_cast<int64_t>((was - now) * row));
+  KVG_EXPECT_OK(context.Decode(tokens, Schedule::kExact, 0, nullptr));
+  return Apart(exchange::testing::ExportOf(
+      context, model, exchange::testing::PartsOf(context, tokens), SaveOrFail(context)));
+}
+
+// A window that lacks cells would be taken for the whole; so would the keys that an indexer looks
+// at, all of which must be there.
+TEST(ExchangeModels, TablesReachAsFarBackAsTheModelLooks) {
+  for (const auto& [kind, table, says] :
+       {std::tuple{"gemma3", "positions.window", "window reaches back"},
+        {"dsa", "positions.indexer", "cells must reach back to 0"}}) {
+    const auto model = LoadTiny(kind);
+    const auto context = NewContextOrFail(*model, Options({"f16", "f16", Attention::kOff}));
+    Apart file = ExportOfTiny(*context, *model);
+    const size_t was = file.Find(table).shape[0], now = 40;
+    for (exchange::Tensor& t : file.tensors) {
+      const bool list = t.name == table;
+      if (!list && (t.shape.size() != 3 || t.shape[1] != was)) continue;
+      const size_t row = list ? 4 : 2 * t.shape[2];  // one head
+      t.shape[list ? 0 : 1] = now;
+      std::vector<uint8_t>& bytes = file.data[t.name];
+      bytes.erase(bytes.begin(), bytes.begin() + static_cast<int64_t>((was - now) * row));
+    }
+    const auto back = exchange::ImportPlanes(*context, *model, file.File(), "x", "test");
+    ASSERT_FALSE(back.ok()) << kind;
+    EXPECT_NE(back.status().message().find(says), std::string::npos) << back.status().message();
   }
-  const auto back = exchange::ImportPlanes(*context, *model, file.File(), "x", "test");
-  ASSERT_FALSE(back.ok());
-  EXPECT_NE(back.status().message().find("window reaches back"), std::string::npos)
-      << back.status().message();
+}
+
+// A recurrent state is that of one position, and a hybrid's two parts end with the same token.
+TEST(ExchangeModels, RecurrentStatesStandAtTheLastToken) {
+  for (const char* kind : {"mamba", "lfm2"}) {
+    const auto model = LoadTiny(kind);
+    const auto context = NewContextOrFail(*model, Options({"f16", "f16", Attention::kOff}));
+    const Apart file = ExportOfTiny(*context, *model);
+    for (const int32_t pos : {-1, 63, 255}) {
+      Apart other = file;
+      std::memcpy(other.data["positions.recurrent"].data(), &pos, sizeof pos);
+      const auto back = exchange::ImportPlanes(*context, *model, other.File(), "x", "test");
+      if (pos == 63 && std::string(kind) == "mamba") {
+        // Whole blocks, fewer than the tokens: not what was exported, and it says so.
+        ASSERT_TRUE(back.ok()) << back.status().message();
+        EXPECT_FALSE(back->identical);
+        EXPECT_EQ(back->parts.manifest.tier, exchange::kImportedTier);
+      } else {
+        EXPECT_FALSE(back.ok()) << kind << " " << pos;
+      }
+    }
+    Apart two = file;
+    two.Find("positions.recurrent").shape = {2};
+    std::vector<uint8_t>& bytes = two.data["positions.recurrent"];
+    bytes.insert(bytes.begin(), {190, 0, 0, 0});
+    EXPECT_FALSE(exchange::ImportPlanes(*context, *model, two.File(), "x", "test").ok()) << kind;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // States that are recurrent, or in part (BlockContext): what they can do, and where they stop.
 #include <algorithm>
 
+#include "kvgraft/graft/move.h"
+#include "kvgraft/math/cells.h"
 #include "tests/models/models.h"
 
 namespace kvgraft {
@@ -123,6 +125,66 @@ TEST_P(Recurrent, OtherTrafficDoesNotTouchIt) {
   KVG_ASSERT_OK(context_->RunUnrelatedTraffic(7, 60));
   EXPECT_EQ(Last(all.subspan(90, 10)), cold);
   EXPECT_EQ(context_->ShiftByEngine(3).code(), Code::kUnsupported);
+}
+
+// As arrays: one row a recurrent layer and kind, at the last token's position, beside the keys and
+// values that a hybrid has.
+TEST_P(Recurrent, HasPlanes) {
+  auto layout = context_->Layout();
+  ASSERT_TRUE(layout.ok()) << layout.status().message();
+  EXPECT_TRUE((*layout)->recurrent());
+  EXPECT_EQ((*layout)->tables.back(), TableKind::kRecurrent);
+  const auto count = [&](StreamKind kind) {
+    return std::count_if((*layout)->streams.begin(), (*layout)->streams.end(),
+                         [kind](const StreamSpec& s) { return s.kind == kind; });
+  };
+  const bool mamba = std::string(GetParam()) == "mamba";
+  EXPECT_GT(count(StreamKind::kConvState), 0);
+  EXPECT_EQ(count(StreamKind::kScanState), mamba ? count(StreamKind::kConvState) : 0);
+  EXPECT_EQ(count(StreamKind::kKey) + count(StreamKind::kConvState), model_->info().n_layers);
+  EXPECT_EQ(count(StreamKind::kKey) > 0, !mamba);
+
+  KVG_ASSERT_OK(context_->Decode(std::span(tokens_).first(128), Schedule::kExact, 0, nullptr));
+  const std::vector<uint8_t> image = SaveOrFail(*context_);
+  auto view = context_->ViewImage(ByteSpan(image));
+  ASSERT_TRUE(view.ok()) << view.status().message();
+  EXPECT_EQ(view->positions.back(), std::vector<int32_t>{127});
+  auto built = context_->FormatImage(view->positions);
+  ASSERT_TRUE(built.ok()) << built.status().message();
+  auto to = context_->ViewImage(MutableByteSpan(*built));
+  ASSERT_TRUE(to.ok()) << to.status().message();
+  for (size_t s = 0; s < view->streams.size(); ++s) {
+    const StreamSpec& spec = (*layout)->streams[s];
+    std::vector<float> cells(view->n_cells(s) * spec.width());
+    KVG_ASSERT_OK(math::ReadCells(*view, s, 0, view->n_cells(s), cells));
+    EXPECT_TRUE(std::any_of(cells.begin(), cells.end(), [](float x) { return x != 0; }))
+        << StreamKindName(spec.kind) << " of layer " << spec.layer;
+    KVG_ASSERT_OK(math::WriteCells(*to, s, 0, view->n_cells(s), cells));
+  }
+  EXPECT_TRUE(std::ranges::equal(*built, image));
+  KVG_EXPECT_OK(context_->LoadImage(*built, 128));
+}
+
+// Valid at one position: as arrays it can be looked at, not moved, cut or joined.
+TEST_P(Recurrent, KeepsToItsPosition) {
+  KVG_ASSERT_OK(context_->Decode(std::span(tokens_).first(64), Schedule::kExact, 0, nullptr));
+  std::vector<uint8_t> image = SaveOrFail(*context_);
+  const std::vector<uint8_t> before = image;
+  auto view = context_->ViewImage(MutableByteSpan(image));
+  ASSERT_TRUE(view.ok()) << view.status().message();
+  std::vector<std::vector<int32_t>> positions = view->positions;
+  EXPECT_EQ(graft::MoveKeys(&*view, 5).code(), Code::kUnsupported);
+  const graft::Placement one[] = {{0, 0, 1, 0, 0}};
+  EXPECT_EQ(graft::PlaceCells(math::Readable(*view), one, *view).code(), Code::kUnsupported);
+  EXPECT_EQ(context_->StorePositions(image, positions).code(), Code::kUnsupported);
+  EXPECT_EQ(context_->ShiftByEngine(5).code(), Code::kUnsupported);
+  EXPECT_EQ(image, before);
+  ++positions.back().back();
+  if (positions.size() > 1) {  // a hybrid's parts end together
+    EXPECT_EQ(context_->FormatImage(positions).status().code(), Code::kInvalidArgument);
+  }
+  positions.back().push_back(70);
+  EXPECT_EQ(context_->FormatImage(positions).status().code(), Code::kInvalidArgument);
 }
 
 }  // namespace
