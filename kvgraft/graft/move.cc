@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -12,9 +13,11 @@
 namespace kvgraft::graft {
 namespace {
 
-// Cells that one thread takes at a time, through all streams: their angles are computed once and
+// Cells that one thread turns at a time, through all streams: their angles are computed once and
 // stay in its cache.
 constexpr size_t kCellsAtOnce = 64;
+
+bool Turns(const StreamSpec& stream, const Placement& p) { return stream.rope >= 0 && p.turn != 0; }
 
 Status CheckTurn(const std::vector<int32_t>& table, size_t first, size_t count, int64_t turn) {
   if (count == 0 || turn == 0) return Status::Ok();
@@ -43,59 +46,25 @@ Status CheckPlacement(const KvView& from, const Placement& p, const MutableKvVie
   return CheckTurn(from.positions[p.table], p.first, p.count, p.turn);
 }
 
-// Carries out a part of a placement, at most kCellsAtOnce cells.
+// Carries out a part of a placement: at most kCellsAtOnce cells of all streams that turn, or all
+// cells of one that does not.
 class PartPlacer {
  public:
   PartPlacer(const KvView& from, const MutableKvView& to, const Placement& part)
       : from_(from), to_(to), part_(part), turns_(from.layout->ropes.size()) {}
 
-  Status Run() {
+  Status TurnAll() {
     const std::vector<StreamSpec>& streams = from_.layout->streams;
     for (size_t i = 0; i < streams.size(); ++i) {
-      if (streams[i].table != part_.table) continue;
-      const bool turn = streams[i].rope >= 0 && part_.turn != 0;
-      KVG_RETURN(turn ? Turn(i) : Copy(i));
+      if (streams[i].table == part_.table && Turns(streams[i], part_)) KVG_RETURN(Turn(i));
     }
     return Status::Ok();
-  }
-
- private:
-  const std::vector<RopeTurn>& Turns(int32_t index) {
-    std::vector<RopeTurn>& turns = turns_[static_cast<size_t>(index)];
-    if (turns.empty()) {
-      turns.reserve(part_.count);
-      const RopeSpec& rope = from_.layout->ropes[static_cast<size_t>(index)];
-      for (size_t i = 0; i < part_.count; ++i) {
-        const int32_t pos = from_.positions[part_.table][part_.first + i];
-        turns.push_back(RopeTurn::Between(rope, pos, static_cast<int32_t>(pos + part_.turn)));
-      }
-    }
-    return turns;
-  }
-
-  Status Turn(size_t stream) {
-    const StreamSpec& spec = from_.layout->streams[stream];
-    const RopeSpec& rope = from_.layout->ropes[static_cast<size_t>(spec.rope)];
-    const std::vector<RopeTurn>& turns = Turns(spec.rope);
-    const size_t width = spec.width();
-    cells_.resize(part_.count * width);
-    const std::span<float> cells(cells_);
-    KVG_RETURN(math::ReadCells(from_, stream, part_.first, part_.count, cells));
-    if (spec.rope_hadamard > 0) math::Hadamard(cells, spec.rope_hadamard);
-    for (size_t i = 0; i < part_.count; ++i) {
-      for (uint32_t h = 0; h < spec.n_heads; ++h) {
-        turns[i].Apply(rope, cells.subspan(i * width + h * spec.head_dim, spec.head_dim));
-      }
-    }
-    if (spec.rope_hadamard > 0) math::Hadamard(cells, spec.rope_hadamard);
-    return math::WriteCells(to_, stream, part_.to_first, part_.count, cells);
   }
 
   Status Copy(size_t stream) const {
     const StreamSpec& spec = from_.layout->streams[stream];
     const auto& a = from_.streams[stream];
     const auto& b = to_.streams[stream];
-    if (a.data.data() == b.data.data()) return Status::Ok();  // in place
     KVG_ASSIGN(const BlockSize block, BlockOf(spec.type));
     const size_t n = part_.count;
     if (spec.order == StreamOrder::kColumns) {
@@ -114,6 +83,38 @@ class PartPlacer {
                   a.data.data() + (part_.first + c) * a.stride, at_once);
     }
     return Status::Ok();
+  }
+
+ private:
+  const std::vector<RopeTurn>& TurnsOf(int32_t index) {
+    std::vector<RopeTurn>& turns = turns_[static_cast<size_t>(index)];
+    if (turns.empty()) {
+      turns.reserve(part_.count);
+      const RopeSpec& rope = from_.layout->ropes[static_cast<size_t>(index)];
+      for (size_t i = 0; i < part_.count; ++i) {
+        const int32_t pos = from_.positions[part_.table][part_.first + i];
+        turns.push_back(RopeTurn::Between(rope, pos, static_cast<int32_t>(pos + part_.turn)));
+      }
+    }
+    return turns;
+  }
+
+  Status Turn(size_t stream) {
+    const StreamSpec& spec = from_.layout->streams[stream];
+    const RopeSpec& rope = from_.layout->ropes[static_cast<size_t>(spec.rope)];
+    const std::vector<RopeTurn>& turns = TurnsOf(spec.rope);
+    const size_t width = spec.width();
+    cells_.resize(part_.count * width);
+    const std::span<float> cells(cells_);
+    KVG_RETURN(math::ReadCells(from_, stream, part_.first, part_.count, cells));
+    if (spec.rope_hadamard > 0) math::Hadamard(cells, spec.rope_hadamard);
+    for (size_t i = 0; i < part_.count; ++i) {
+      for (uint32_t h = 0; h < spec.n_heads; ++h) {
+        turns[i].Apply(rope, cells.subspan(i * width + h * spec.head_dim, spec.head_dim));
+      }
+    }
+    if (spec.rope_hadamard > 0) math::Hadamard(cells, spec.rope_hadamard);
+    return math::WriteCells(to_, stream, part_.to_first, part_.count, cells);
   }
 
   const KvView& from_;
@@ -141,16 +142,29 @@ Status OverThreads(size_t n, uint32_t n_threads, F&& f) {
 
 Status Place(const KvView& from, std::span<const Placement> placements, const MutableKvView& to,
              uint32_t n_threads) {
-  std::vector<Placement> parts;
+  const std::vector<StreamSpec>& streams = from.layout->streams;
+  struct Part {
+    Placement cells;
+    std::optional<size_t> copied;  // the stream; else all that turn
+  };
+  std::vector<Part> parts;
   for (const Placement& p : placements) {
-    for (size_t done = 0; done < p.count; done += kCellsAtOnce) {
+    for (size_t done = 0; p.turn != 0 && done < p.count; done += kCellsAtOnce) {
       const size_t count = std::min(kCellsAtOnce, p.count - done);
-      parts.push_back({p.table, p.first + done, count, p.to_first + done, p.turn});
+      parts.push_back({{p.table, p.first + done, count, p.to_first + done, p.turn}, {}});
+    }
+    for (size_t i = 0; i < streams.size(); ++i) {
+      const bool in_place = from.streams[i].data.data() == to.streams[i].data.data();
+      if (streams[i].table == p.table && !Turns(streams[i], p) && !in_place) {
+        parts.push_back({p, i});
+      }
     }
   }
   const auto n_workers = static_cast<uint32_t>(std::min<size_t>(n_threads, parts.size()));
-  return OverThreads(parts.size(), n_workers,
-                     [&](size_t i) { return PartPlacer(from, to, parts[i]).Run(); });
+  return OverThreads(parts.size(), n_workers, [&](size_t i) {
+    PartPlacer placer(from, to, parts[i].cells);
+    return parts[i].copied ? placer.Copy(*parts[i].copied) : placer.TurnAll();
+  });
 }
 
 }  // namespace
