@@ -3,7 +3,8 @@
 set(KVGRAFT_EXTERNAL_core fmt::fmt nlohmann_json::nlohmann_json OpenSSL::Crypto kvgraft_xxhash
     Threads::Threads)
 set(KVGRAFT_EXTERNAL_store SQLite::SQLite3)
-set(KVGRAFT_EXTERNAL_math llama)  # for ggml's conversions of element types
+# llama for ggml's conversions of element types.
+set(KVGRAFT_EXTERNAL_math llama kvgraft_blas Eigen3::Eigen)
 set(KVGRAFT_EXTERNAL_engine_llama llama)
 set(KVGRAFT_EXTERNAL_cli CLI11::CLI11)
 

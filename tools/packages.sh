@@ -18,6 +18,8 @@ fmt          hdr:fmt/core.h          libfmt-dev        fmt-devel         fmt    
 sqlite       hdr:sqlite3.h           libsqlite3-dev    sqlite-devel      sqlite          sqlite
 xxhash       hdr:xxhash.h            libxxhash-dev     xxhash-devel      xxhash          xxhash
 openssl      hdr:openssl/evp.h       libssl-dev        openssl-devel     openssl         openssl
+eigen        hdr:eigen3/Eigen/Core   libeigen3-dev     eigen3-devel      eigen           eigen
+openblas     hdr:cblas.h             libopenblas-serial-dev openblas-devel  openblas        -
 certificates -                       ca-certificates   ca-certificates   ca-certificates -
 EOF
   case $1 in

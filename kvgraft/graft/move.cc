@@ -1,13 +1,12 @@
 #include "kvgraft/graft/move.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
-#include <thread>
 
+#include "kvgraft/core/parallel.h"
 #include "kvgraft/math/cells.h"
 
 namespace kvgraft::graft {
@@ -124,22 +123,6 @@ class PartPlacer {
   std::vector<float> cells_;
 };
 
-// Runs f(i) for i in 0 .. n-1 over threads; the first error that was seen.
-template <typename F>
-Status OverThreads(size_t n, uint32_t n_threads, F&& f) {
-  std::atomic<size_t> next = 0;
-  std::vector<Status> statuses(std::max(1u, n_threads));
-  const auto work = [&](uint32_t t) {
-    for (size_t i = next++; i < n && statuses[t].ok(); i = next++) statuses[t] = f(i);
-  };
-  std::vector<std::thread> threads;
-  for (uint32_t t = 1; t < statuses.size(); ++t) threads.emplace_back(work, t);
-  work(0);
-  for (std::thread& t : threads) t.join();
-  for (const Status& s : statuses) KVG_RETURN(s);
-  return Status::Ok();
-}
-
 Status Place(const KvView& from, std::span<const Placement> placements, const MutableKvView& to,
              uint32_t n_threads) {
   const std::vector<StreamSpec>& streams = from.layout->streams;
@@ -160,8 +143,7 @@ Status Place(const KvView& from, std::span<const Placement> placements, const Mu
       }
     }
   }
-  const auto n_workers = static_cast<uint32_t>(std::min<size_t>(n_threads, parts.size()));
-  return OverThreads(parts.size(), n_workers, [&](size_t i) {
+  return OverThreads(parts.size(), n_threads, [&](size_t i) {
     PartPlacer placer(from, to, parts[i].cells);
     return parts[i].copied ? placer.Copy(*parts[i].copied) : placer.TurnAll();
   });
