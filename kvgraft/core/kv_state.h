@@ -48,7 +48,7 @@ enum class StreamKind : uint32_t {
   kScanState = 6,  // what the recurrence carries on
 };
 const char* StreamKindName(StreamKind kind);  // "key"
-// Whether its cells stand for tokens and have been given their positions by RoPE, perhaps.
+// Whether attention looks it up, so that RoPE may be in it: not values, not recurrent states.
 bool IsKey(StreamKind kind);
 
 // What a cell table lists.

@@ -132,6 +132,7 @@ Status Place(const KvView& from, std::span<const Placement> placements, const Mu
   };
   std::vector<Part> parts;
   for (const Placement& p : placements) {
+    if (p.count == 0) continue;
     for (size_t done = 0; p.turn != 0 && done < p.count; done += kCellsAtOnce) {
       const size_t count = std::min(kCellsAtOnce, p.count - done);
       parts.push_back({{p.table, p.first + done, count, p.to_first + done, p.turn}, {}});
