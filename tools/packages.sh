@@ -65,7 +65,7 @@ item_present() {
 }
 
 header_present() {
-  local include=() prefix
+  local include=(-I/usr/include/openblas) prefix  # where Fedora has cblas.h
   command -v c++ >/dev/null || return 1
   for prefix in /usr/local /opt/homebrew "${HOMEBREW_PREFIX:-}" "${CONDA_PREFIX:-}"; do
     [ -n "$prefix" ] && include+=("-I$prefix/include" "-I$prefix/opt/openssl/include")

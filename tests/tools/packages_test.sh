@@ -35,7 +35,7 @@ stub id 'cat "$S/../uid"'
 stub sudo '[ -e "$S/../sudo-works" ] || exit 1; [ "$1" != -n ] || shift; exec "$@"'
 stub sleep 'exit 0'
 
-ALL="libcli11-dev nlohmann-json3-dev libfmt-dev libsqlite3-dev libxxhash-dev libssl-dev libgtest-dev libgmock-dev ca-certificates"
+ALL="libcli11-dev nlohmann-json3-dev libfmt-dev libsqlite3-dev libxxhash-dev libssl-dev libeigen3-dev libopenblas-serial-dev libgtest-dev libgmock-dev ca-certificates"
 
 reset() {
   rm -rf "${scratch:?}/state" "$scratch/calls" "$scratch"/fail-* "$scratch/sudo-works"
