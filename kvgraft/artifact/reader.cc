@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <system_error>
-#include <thread>
 
 #include "kvgraft/artifact/artifact.h"
 #include "kvgraft/artifact/layout.h"
 #include "kvgraft/artifact/manifest.h"
 #include "kvgraft/artifact/pack.h"
 #include "kvgraft/core/hash.h"
+#include "kvgraft/core/parallel.h"
 
 namespace kvgraft::artifact {
 namespace {
@@ -105,32 +104,22 @@ Result<Reader> Reader::FromBytes(ByteSpan bytes, std::string what) {
 }
 
 Status Reader::VerifyPages(unsigned n_threads) const {
-  std::atomic<uint64_t> next{0};
   std::atomic<uint64_t> first_bad{pages_.size()};
-  const auto work = [&] {
-    for (uint64_t i = next.fetch_add(1); i < pages_.size(); i = next.fetch_add(1)) {
-      const uint64_t at = i * page_bytes_;
-      const uint64_t n = std::min<uint64_t>(page_bytes_, image_.size() - at);
-      const ByteSpan page = image_.subspan(static_cast<size_t>(at), static_cast<size_t>(n));
-      file_.Prefetch(page);
-      if (Xxh3(page) == pages_[i]) continue;
-      uint64_t seen = first_bad.load();
-      while (i < seen && !first_bad.compare_exchange_weak(seen, i)) {
-      }
-      return;  // the pages before i are taken already, so the first bad one is found
+  // A thread ends at its first bad page; the pages before it are taken already, so that the first
+  // of all is found.
+  const Status seen_all = OverThreads(pages_.size(), n_threads, [&](size_t i) {
+    const uint64_t at = i * page_bytes_;
+    const uint64_t n = std::min<uint64_t>(page_bytes_, image_.size() - at);
+    const ByteSpan page = image_.subspan(static_cast<size_t>(at), static_cast<size_t>(n));
+    file_.Prefetch(page);
+    if (Xxh3(page) == pages_[i]) return Status::Ok();
+    uint64_t seen = first_bad.load();
+    while (i < seen && !first_bad.compare_exchange_weak(seen, i)) {
     }
-  };
-  const uint64_t n_workers = std::min<uint64_t>(std::max(1u, n_threads), pages_.size());
-  std::vector<std::thread> threads;
-  try {
-    for (uint64_t i = 1; i < n_workers; ++i) threads.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads to be had: the ones there are do it.
-  }
-  work();
-  for (std::thread& t : threads) t.join();
+    return Status(Code::kCorrupt, "");
+  });
+  if (seen_all.ok()) return Status::Ok();
   const uint64_t bad = first_bad.load();
-  if (bad == pages_.size()) return Status::Ok();
   return Corrupt(
       fmt::format("{}: image page {} of {} (bytes {} to {} of the image) does not match "
                   "its checksum, the file is damaged",

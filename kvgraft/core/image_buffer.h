@@ -1,7 +1,6 @@
 // A buffer for engine images: tens or hundreds of megabytes that are written whole at once. Making
-// it does not fill it with zeros first, and it asks for huge pages: touching 34 MB for the first
-// time took 35 ms by 4 KiB pages and 6 ms by 2 MiB ones (virtual machine, two cores), three times
-// as long as everything else that a graft at another position does.
+// it does not fill it with zeros first, and it asks for huge pages: on a virtual machine page
+// faults of 4 KiB took most of the time of a graft at another position.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -21,7 +22,11 @@ Status OverThreads(size_t n, unsigned n_threads, F&& f) {
     for (size_t i = next++; i < n && statuses[t].ok(); i = next++) statuses[t] = f(i);
   };
   std::vector<std::thread> threads;
-  for (size_t t = 1; t < statuses.size(); ++t) threads.emplace_back(work, t);
+  try {
+    for (size_t t = 1; t < statuses.size(); ++t) threads.emplace_back(work, t);
+  } catch (const std::system_error&) {
+    // No more threads to be had: the ones there are do it.
+  }
   work(0);
   for (std::thread& t : threads) t.join();
   for (const Status& s : statuses) KVG_RETURN(s);

@@ -15,8 +15,6 @@
 namespace kvgraft::math {
 namespace {
 
-constexpr size_t kTile = 512;
-
 void SingleThreaded() {
 #if defined(OPENBLAS_VERSION)
   static const bool once = [] {
@@ -55,24 +53,11 @@ void MultiplyTiles(T alpha, BasicMatrixView<const T> a, Op op_a, BasicMatrixView
   KVG_CHECK((op_a == Op::kAsIs ? a.rows : a.cols) == c.rows);
   KVG_CHECK((op_b == Op::kAsIs ? b.rows : b.cols) == k);
   KVG_CHECK((op_b == Op::kAsIs ? b.cols : b.rows) == c.cols);
-  if (c.rows == 0 || c.cols == 0) return;
-  struct Tile {
-    size_t row, col;
-  };
-  std::vector<Tile> tiles;
-  for (size_t row = 0; row < c.rows; row += kTile) {
-    for (size_t col = 0; col < c.cols; col += kTile) {
-      if (part == Part::kAll || col < row + kTile) tiles.push_back({row, col});
-    }
-  }
   const Op other = op_b == Op::kAsIs ? Op::kTransposed : Op::kAsIs;  // columns of b as rows
-  KVG_CHECK(OverThreads(tiles.size(), n_threads, [&](size_t i) {
-              const auto [row, col] = tiles[i];
-              const size_t n = std::min(kTile, c.rows - row), m = std::min(kTile, c.cols - col);
-              Gemm(alpha, RowsOf(a, op_a, row, n), op_a, RowsOf(b, other, col, m), op_b, beta,
-                   c.Block(row, col, n, m), k);
-              return Status::Ok();
-            }).ok());
+  OverTiles(c.rows, c.cols, part, n_threads, [&](size_t row, size_t col, size_t n, size_t m) {
+    Gemm(alpha, RowsOf(a, op_a, row, n), op_a, RowsOf(b, other, col, m), op_b, beta,
+         c.Block(row, col, n, m), k);
+  });
 }
 
 // The unblocked factorisation of one diagonal block.

@@ -4,9 +4,11 @@
 // the bits of a result depend on the BLAS and the processor, never on the number of threads.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
+#include "kvgraft/core/parallel.h"
 #include "kvgraft/core/status.h"
 
 namespace kvgraft::math {
@@ -54,6 +56,21 @@ using FloatMatrix = BasicMatrix<float>;
 enum class Op { kAsIs, kTransposed };
 // Which part of a result is computed.
 enum class Part { kAll, kLower };  // kLower: all tiles that touch the diagonal or lie below it
+
+inline constexpr size_t kTile = 512;  // rows and columns
+
+// Runs f(row, col, n_rows, n_cols) for every tile of a result over threads.
+template <typename F>
+void OverTiles(size_t rows, size_t cols, Part part, unsigned n_threads, F&& f) {
+  const size_t across = (cols + kTile - 1) / kTile, down = (rows + kTile - 1) / kTile;
+  KVG_CHECK(OverThreads(across * down, n_threads, [&](size_t i) {
+              const size_t row = i / across * kTile, col = i % across * kTile;
+              if (part == Part::kAll || col < row + kTile) {
+                f(row, col, std::min(kTile, rows - row), std::min(kTile, cols - col));
+              }
+              return Status::Ok();
+            }).ok());
+}
 
 // c = alpha op(a) op(b) + beta c. Shapes must agree (checked; a fault of the caller).
 void Multiply(double alpha, ConstMatrixView a, Op op_a, ConstMatrixView b, Op op_b, double beta,

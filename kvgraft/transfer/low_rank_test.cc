@@ -67,24 +67,18 @@ void ExpectTwoPassMoments(const PairMoments& m, const Planted& rows) {
   }
   for (size_t i = 0; i < kInputs; ++i) {
     EXPECT_NEAR(m.mean_x[i], mx[i], 1e-9 * (1 + std::abs(mx[i])));
-    for (size_t j = 0; j < kOutputs; j += 7) {
-      double xy = 0, size = 0;
+    const auto expect = [&](double got, const FloatMatrix& other, const std::vector<double>& mean,
+                            size_t k) {
+      double sum = 0, size = 0;
       for (size_t t = 0; t < n; ++t) {
-        const double term = (rows.x.row(t)[i] - mx[i]) * (rows.y.row(t)[j] - my[j]);
-        xy += term;
+        const double term = (rows.x.row(t)[i] - mx[i]) * (other.row(t)[k] - mean[k]);
+        sum += term;
         size += std::abs(term);
       }
-      ASSERT_NEAR(m.xy.row(i)[j], xy, 1e-6 * size) << i << " " << j;
-    }
-    for (size_t k = 0; k <= i; ++k) {
-      double xx = 0, size = 0;
-      for (size_t t = 0; t < n; ++t) {
-        const double term = (rows.x.row(t)[i] - mx[i]) * (rows.x.row(t)[k] - mx[k]);
-        xx += term;
-        size += std::abs(term);
-      }
-      ASSERT_NEAR(m.xx.row(i)[k], xx, 1e-6 * size) << i << " " << k;
-    }
+      ASSERT_NEAR(got, sum, 1e-6 * size) << i << " " << k;
+    };
+    for (size_t j = 0; j < kOutputs; j += 7) expect(m.xy.row(i)[j], rows.y, my, j);
+    for (size_t k = 0; k <= i; ++k) expect(m.xx.row(i)[k], rows.x, mx, k);
   }
 }
 

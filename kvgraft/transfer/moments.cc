@@ -14,7 +14,6 @@ using math::FloatMatrix;
 using math::Op;
 
 constexpr size_t kChunkRows = 2048;
-constexpr size_t kTile = 512;
 
 // Means in F64, and the rows less their mean.
 void Centre(ConstFloatMatrixView rows, std::vector<double>* mean, FloatMatrix* centred) {
@@ -44,33 +43,20 @@ bool AllFinite(ConstFloatMatrixView m) {
 // below.
 void AddProducts(const FloatMatrix& a, const FloatMatrix& b, double weight,
                  const std::vector<double>& u, const std::vector<double>& v, math::Matrix* to,
-                 bool lower, unsigned n_threads) {
-  struct Tile {
-    size_t row, col;
-  };
-  std::vector<Tile> tiles;
-  for (size_t row = 0; row < to->rows(); row += kTile) {
-    for (size_t col = 0; col < to->cols(); col += kTile) {
-      if (!lower || col < row + kTile) tiles.push_back({row, col});
-    }
-  }
-  KVG_CHECK(OverThreads(tiles.size(), n_threads, [&](size_t t) {
-              const auto [row, col] = tiles[t];
-              const size_t n = std::min(kTile, to->rows() - row);
-              const size_t m = std::min(kTile, to->cols() - col);
-              FloatMatrix product(n, m);
-              math::Multiply(1.0f, a.view().Block(0, row, a.rows(), n), Op::kTransposed,
-                             b.view().Block(0, col, b.rows(), m), Op::kAsIs, 0.0f, product.view(),
-                             1);
-              for (size_t i = 0; i < n; ++i) {
-                double* out = to->row(row + i) + col;
-                const double w = weight * u[row + i];
-                for (size_t j = 0; j < m; ++j) {
-                  out[j] += double{product.row(i)[j]} + w * v[col + j];
-                }
-              }
-              return Status::Ok();
-            }).ok());
+                 math::Part part, unsigned n_threads) {
+  math::OverTiles(
+      to->rows(), to->cols(), part, n_threads, [&](size_t row, size_t col, size_t n, size_t m) {
+        FloatMatrix product(n, m);
+        math::Multiply(1.0f, a.view().Block(0, row, a.rows(), n), Op::kTransposed,
+                       b.view().Block(0, col, b.rows(), m), Op::kAsIs, 0.0f, product.view(), 1);
+        for (size_t i = 0; i < n; ++i) {
+          double* out = to->row(row + i) + col;
+          const double w = weight * u[row + i];
+          for (size_t j = 0; j < m; ++j) {
+            out[j] += double{product.row(i)[j]} + w * v[col + j];
+          }
+        }
+      });
 }
 
 std::vector<double> Difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -106,8 +92,8 @@ Status PairMoments::Add(ConstFloatMatrixView x, ConstFloatMatrixView y, unsigned
     const auto held = static_cast<double>(n), added = static_cast<double>(rows);
     const double weight = held * added / (held + added);
     const std::vector<double> dx = Difference(mx, mean_x), dy = Difference(my, mean_y);
-    AddProducts(cx, cx, weight, dx, dx, &xx, /*lower=*/true, n_threads);
-    AddProducts(cx, cy, weight, dx, dy, &xy, /*lower=*/false, n_threads);
+    AddProducts(cx, cx, weight, dx, dx, &xx, math::Part::kLower, n_threads);
+    AddProducts(cx, cy, weight, dx, dy, &xy, math::Part::kAll, n_threads);
     for (size_t i = 0; i < rows; ++i) {
       for (size_t j = 0; j < yy.size(); ++j) yy[j] += double{cy.row(i)[j]} * cy.row(i)[j];
     }
